@@ -1,0 +1,62 @@
+"""Options of one compilation. Each field is declared once: CLI flag, environment variable and documentation follow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from mlirstitch.errors import MlirstitchError
+
+LEVELS = ("linalg", "partitioned", "stitched", "gpu", "nvvm", "ptx")
+"""Forms of the IR, in the order in which a compilation passes through them."""
+
+
+def option(default: Any, doc: str, choices: tuple[str, ...] = ()) -> Any:
+    """Declare one option: its default, its documentation line and, if closed, its legal values."""
+    return field(default=default, metadata={"doc": doc, "choices": choices})
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How to compile. ``CompileOptions.from_environment()`` reads ``MLIRSTITCH_<FIELD>`` variables."""
+
+    target: str = option("sm_90", "chip to compile for, for example sm_80 or sm_90")
+    numerics: str = option("default", "numerics contract: default or strict (docs/numerics.md)", ("default", "strict"))
+    library: str = option(
+        "none",
+        "who computes contractions: none = generated kernels for everything, auto = library calls for matmul-like ops",
+        ("none", "auto"),
+    )
+    from_level: str = option("linalg", "level of the input", LEVELS)
+    to_level: str = option("ptx", "level to stop at", LEVELS)
+    dump: str = option("", "folder that receives one file per level")
+    reproducer: str = option("", "folder for reproducers of failing stages (default: the working folder)")
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            choices = f.metadata["choices"]
+            value = getattr(self, f.name)
+            if choices and value not in choices:
+                raise MlirstitchError(
+                    f"option {f.name}: {value!r} is not one of {', '.join(choices)}",
+                    hint=f"choose one of {', '.join(choices)}",
+                )
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> CompileOptions:
+        """Defaults, then ``MLIRSTITCH_*`` variables, then ``overrides`` that are not None."""
+        env = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        for f in fields(cls):
+            key = "MLIRSTITCH_" + f.name.upper()
+            if key in env:
+                values[f.name] = env[key]
+        values.update({k: v for k, v in overrides.items() if v is not None})
+        unknown = set(values) - {f.name for f in fields(cls)}
+        if unknown:
+            raise MlirstitchError(
+                f"unknown option {sorted(unknown)[0]!r}", hint="options: " + ", ".join(f.name for f in fields(cls))
+            )
+        return cls(**values)

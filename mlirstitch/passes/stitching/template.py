@@ -1,0 +1,120 @@
+"""The seam between clustering and code generation: what a cluster is, and what a kernel template answers about it.
+
+`passes` decide which ops share a kernel; `lowering/kernel` knows how to emit one. They meet here: the code generator
+registers its templates, and the clusterer asks them through the registry whether a set of ops can be one kernel. An
+empty registry is an error, never "nothing fuses".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mlirstitch.errors import PassError
+from mlirstitch.target import Target
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A set of ops that becomes one kernel, seen without regard to where the ops stand.
+
+    Before outlining the ops are spread over ``@main``; afterwards they are the body of the cluster function. ``ops`` are in
+    topological order and include the constants, fills and ``tensor.empty`` that the others need. ``inputs`` are the tensor
+    values read from outside, ``outputs`` the tensor values (results of ``ops``) visible outside.
+    """
+
+    ops: tuple[ir.Operation, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+
+    @staticmethod
+    def of_function(function: ir.Operation) -> Cluster:
+        """The cluster that an outlined function is: body, arguments, returned values."""
+        block = function.regions[0].blocks[0]
+        ops = [op.operation for op in block.operations]
+        return Cluster(tuple(ops[:-1]), tuple(block.arguments), tuple(ops[-1].operands))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How one cluster runs.
+
+    Attributes:
+        template: name of the template that emits it.
+        grid: blocks along x, y, z.
+        block: threads along x, y, z.
+        vector: elements a thread handles per access.
+        shared_bytes: dynamic shared memory, bytes (static shared memory is declared in the kernel).
+        parameters: further integers or strings the template needs (``{"rows_per_block": 4, "mode": "warp"}``).
+        schemes: composition scheme of every sub-root, by position among the cluster's ops: "thread", "warp", "block".
+    """
+
+    template: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    vector: int = 1
+    shared_bytes: int = 0
+    parameters: tuple[tuple[str, int | str], ...] = field(default=())
+    schemes: tuple[tuple[int, str], ...] = field(default=())
+
+    def parameter(self, name: str, default: Any = None) -> Any:
+        """The named parameter, or ``default``."""
+        return dict(self.parameters).get(name, default)
+
+
+class Template(Protocol):
+    """One way to turn a cluster into a kernel. Implementations live in ``lowering/kernel``, one file each."""
+
+    @property
+    def name(self) -> str:
+        """Name used in ``stitch.schedule``."""
+        ...
+
+    def applies(self, cluster: Cluster, target: Target) -> str | None:
+        """None if the template can emit the cluster, else the reason why not, naming op and tensor."""
+        ...
+
+    def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
+        """Legal schedules, best first; at least one whenever :meth:`applies` returned None."""
+        ...
+
+    def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
+        """Create the ``gpu.func`` at the current insertion point (inside a ``gpu.module``) and return it."""
+        ...
+
+
+_REGISTRY: dict[str, Template] = {}
+
+
+def register_template(template: Template) -> Template:
+    """Add a template; order of registration is order of preference. A name can be registered once."""
+    if template.name in _REGISTRY:
+        raise ValueError(f"template {template.name!r} is already registered")
+    _REGISTRY[template.name] = template
+    return template
+
+
+def templates() -> tuple[Template, ...]:
+    """All templates, preferred first. Raises :class:`PassError` if the code generator was not loaded."""
+    if not _REGISTRY:
+        raise PassError(
+            "no kernel templates are registered", hint="import mlirstitch.lowering (mlirstitch.add_passes does so)"
+        )
+    return tuple(_REGISTRY.values())
+
+
+def find_template(cluster: Cluster, target: Target, among: Sequence[str] | None = None) -> tuple[Template | None, str]:
+    """The first template that applies (restricted to the names in ``among``), with "" or the collected reasons."""
+    reasons: list[str] = []
+    for template in templates():
+        if among is not None and template.name not in among:
+            continue
+        reason = template.applies(cluster, target)
+        if reason is None:
+            return template, ""
+        reasons.append(f"{template.name}: {reason}")
+    return None, "; ".join(reasons)
