@@ -32,7 +32,7 @@ _REGISTRY: dict[str, type[Pass]] = {}
 
 
 def register_pass(cls: P) -> P:
-    """Class decorator: make a pass usable in pipeline texts. Registering another class under a used name is an error."""
+    """Class decorator: make a pass usable in pipeline texts. A used name cannot be taken again."""
     if not cls.NAME:
         raise PipelineError(f"{cls.__name__} has no NAME")
     if _REGISTRY.setdefault(cls.NAME, cls) is not cls:

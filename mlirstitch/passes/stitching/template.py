@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Cluster:
     """A set of ops that becomes one kernel, seen without regard to where the ops stand.
 
-    Before outlining the ops are spread over ``@main``; afterwards they are the body of the cluster function. ``ops`` are in
-    topological order and include the constants, fills and ``tensor.empty`` that the others need. ``inputs`` are the tensor
-    values read from outside, ``outputs`` the tensor values (results of ``ops``) visible outside.
+    Before outlining the ops are spread over ``@main``; afterwards they are the body of the cluster function. ``ops``
+    are in topological order and include the constants, fills and ``tensor.empty`` that the others need. ``inputs``
+    are the tensor values read from outside, ``outputs`` the tensor values (results of ``ops``) visible outside.
     """
 
     ops: tuple[ir.Operation, ...]
@@ -91,7 +91,7 @@ _REGISTRY: dict[str, Template] = {}
 
 
 def register_template(template: Template) -> Template:
-    """Add a template; order of registration is order of preference. A name can be registered once."""
+    """Add a template; order of registration is order of preference. A name registers once."""
     if template.name in _REGISTRY:
         raise ValueError(f"template {template.name!r} is already registered")
     _REGISTRY[template.name] = template
