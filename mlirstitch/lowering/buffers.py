@@ -1,0 +1,171 @@
+"""Buffers of a host function, and how the IR records them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlirstitch.errors import PassError
+from mlirstitch.lowering import attributes
+
+DTYPE_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "float32": 4,
+    "int64": 8,
+    "float64": 8,
+}
+"""Bytes of one element in memory, by dtype name."""
+
+MEMORY_TYPES = {
+    "bool": "i8",
+    "int8": "i8",
+    "uint8": "i8",
+    "int16": "i16",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int32": "i32",
+    "float32": "f32",
+    "int64": "i64",
+    "float64": "f64",
+}
+"""IR type of one element in memory, by dtype name."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Contiguous row-major memory of one tensor.
+
+    Attributes:
+        role: "input", "weight", "constant", "output" or "temporary".
+        name: unique among arguments, among outputs, among temporaries.
+        shape: sizes; () for a 0-d tensor.
+        dtype: a key of :data:`DTYPE_BYTES`.
+        offset: byte offset in the arena, for a temporary.
+        mutated: whether a run leaves new contents in an argument's buffer.
+    """
+
+    role: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int | None = None
+    mutated: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+    def as_attributes(self) -> dict[str, ir.Attribute]:
+        """The buffer as named attributes, without prefix."""
+        fields: dict[str, ir.Attribute] = {
+            "role": attributes.text(self.role),
+            "name": attributes.text(self.name),
+            "shape": attributes.integers(self.shape),
+            "dtype": attributes.text(self.dtype),
+        }
+        if self.offset is not None:
+            fields["offset"] = attributes.integer(self.offset)
+        if self.mutated:
+            fields["mutated"] = ir.UnitAttr.get()
+        return fields
+
+    @staticmethod
+    def of_attributes(fields: dict[str, ir.Attribute]) -> Buffer:
+        """Read :meth:`as_attributes`. Raises :class:`PassError` for a missing field or an unknown dtype."""
+        missing = [name for name in ("role", "name", "shape", "dtype") if name not in fields]
+        if missing:
+            raise PassError(f"a buffer lacks its {missing[0]}", hint="run plan-buffers first")
+        dtype = ir.StringAttr(fields["dtype"]).value
+        if dtype not in DTYPE_BYTES:
+            raise PassError(f"a buffer has the unknown dtype {dtype!r}", hint=f"known: {', '.join(DTYPE_BYTES)}")
+        return Buffer(
+            ir.StringAttr(fields["role"]).value,
+            ir.StringAttr(fields["name"]).value,
+            tuple(ir.DenseI64ArrayAttr(fields["shape"])),
+            dtype,
+            ir.IntegerAttr(fields["offset"]).value if "offset" in fields else None,
+            "mutated" in fields,
+        )
+
+
+@dataclass(frozen=True)
+class BufferPlan:
+    """Buffers of a host function, by number: its arguments, then its outputs, then its temporaries.
+
+    Attributes:
+        buffers: all of them.
+        results: buffer that holds each result of the function at the end (an argument's for a mutation).
+        reads, writes: buffer of every operand and every result, for each call in order.
+        copies: (from, to) pairs to run in order after the last call.
+        arena_bytes: size of the temporaries' common allocation.
+    """
+
+    buffers: tuple[Buffer, ...]
+    results: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    writes: tuple[tuple[int, ...], ...]
+    copies: tuple[tuple[int, int], ...]
+    arena_bytes: int
+
+    @property
+    def temporary_bytes(self) -> int:
+        """What the temporaries would take without sharing, bytes."""
+        return sum(buffer.bytes for buffer in self.buffers if buffer.role == "temporary")
+
+
+def host_function(module: ir.Operation) -> ir.Operation:
+    """The ``func.func @main`` of a module. Raises :class:`PassError` when there is none."""
+    for op in module.regions[0].blocks[0].operations:
+        if op.operation.name == "func.func" and attributes.symbol_name(op.operation) == "main":
+            return op.operation
+    raise PassError("the module has no func.func @main", hint="name the function to compile @main")
+
+
+def host_calls(main: ir.Operation) -> list[ir.Operation]:
+    """The ``func.call`` ops of the host function, in order."""
+    return [op.operation for op in main.regions[0].blocks[0].operations if op.operation.name == "func.call"]
+
+
+def annotate(main: ir.Operation, plan: BufferPlan) -> None:
+    """Write the plan onto the host function and its calls as ``stitch.*`` attributes."""
+    main.attributes["stitch.buffers"] = ir.ArrayAttr.get(
+        [ir.DictAttr.get(buffer.as_attributes()) for buffer in plan.buffers]
+    )
+    main.attributes["stitch.results"] = attributes.integers(plan.results)
+    main.attributes["stitch.copies"] = ir.ArrayAttr.get([attributes.integers(pair) for pair in plan.copies])
+    main.attributes["stitch.arena_bytes"] = attributes.integer(plan.arena_bytes)
+    main.attributes["stitch.temporary_bytes"] = attributes.integer(plan.temporary_bytes)
+    for call, reads, writes in zip(host_calls(main), plan.reads, plan.writes, strict=True):
+        call.attributes["stitch.reads"] = attributes.integers(reads)
+        call.attributes["stitch.writes"] = attributes.integers(writes)
+
+
+def read_plan(main: ir.Operation) -> BufferPlan:
+    """The plan that :func:`annotate` wrote. Raises :class:`PassError` when there is none."""
+    if "stitch.buffers" not in main.attributes:
+        raise PassError("@main carries no buffer plan", hint="run plan-buffers first")
+    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(main.attributes["stitch.buffers"])]
+    copies = [tuple(ir.DenseI64ArrayAttr(pair)) for pair in ir.ArrayAttr(main.attributes["stitch.copies"])]
+    calls = host_calls(main)
+    return BufferPlan(
+        tuple(Buffer.of_attributes({named.name: named.attr for named in entry}) for entry in entries),
+        attributes.get_integers(main, "stitch.results"),
+        tuple(attributes.get_integers(call, "stitch.reads") for call in calls),
+        tuple(attributes.get_integers(call, "stitch.writes") for call in calls),
+        tuple((pair[0], pair[1]) for pair in copies),
+        attributes.get_integer(main, "stitch.arena_bytes"),
+    )
