@@ -161,7 +161,8 @@ def test_declared_dtypes_tell_unsigned_bytes_from_signed_ones() -> None:
         ("func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }", "dynamic shape"),
         ("func.func @main(%x: f32) -> f32 { return %x : f32 }", "type f32"),
         (
-            "func.func @main(%x: tensor<2xcomplex<f32>>) -> tensor<2xcomplex<f32>> { return %x : tensor<2xcomplex<f32>> }",
+            """func.func @main(%x: tensor<2xcomplex<f32>>) -> tensor<2xcomplex<f32>> {
+                 return %x : tensor<2xcomplex<f32>> }""",
             "complex",
         ),
         (

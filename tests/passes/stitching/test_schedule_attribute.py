@@ -1,0 +1,41 @@
+"""stitch.schedule as an attribute."""
+
+from __future__ import annotations
+
+import pytest
+from mlir import ir
+
+from mlirstitch.errors import PassError
+from mlirstitch.passes.stitching.schedule_attribute import schedule_from_attribute, schedule_to_attribute
+from mlirstitch.passes.stitching.template import Schedule
+
+
+def test_a_schedule_survives_the_way_through_text() -> None:
+    schedule = Schedule(
+        "row", (32, 2, 1), (256, 1, 1), 4, 96, (("mode", "warp"), ("rows_per_block", 4)), ((3, "warp"), (7, "block"))
+    )
+    with ir.Context():
+        text = str(schedule_to_attribute(schedule))
+        assert schedule_from_attribute(ir.Attribute.parse(text)) == schedule
+
+
+def test_fields_with_a_default_may_be_left_out() -> None:
+    with ir.Context():
+        attribute = ir.Attribute.parse('{template = "loops", grid = array<i64: 1, 1, 1>, block = array<i64: 32, 1, 1>}')
+        assert schedule_from_attribute(attribute) == Schedule("loops", (1, 1, 1), (32, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("3 : i64", "not a dictionary"),
+        ('{template = "row"}', "lacks 'grid'"),
+        ('{template = "row", grid = 3 : i64, block = array<i64: 1, 1, 1>}', "grid is not"),
+        ('{template = "row", grid = array<i64: 1, 1>, block = array<i64: 1, 1, 1>}', "grid is not"),
+        ("{template = 1 : i64, grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>}", "template is not"),
+        ('{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, speed = 1 : i64}', "unknown field"),
+    ],
+)
+def test_what_is_no_schedule_is_refused_by_name(text: str, message: str) -> None:
+    with ir.Context(), pytest.raises(PassError, match=message):
+        schedule_from_attribute(ir.Attribute.parse(text))
