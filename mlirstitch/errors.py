@@ -53,6 +53,10 @@ class PassError(MlirstitchError):
         self.op = op
 
 
+class InternalError(PassError):
+    """A pass broke: an exception nobody meant, or invalid IR. A fault of the compiler, not of the input."""
+
+
 class TargetError(MlirstitchError):
     """An unknown chip, or something that the chip cannot do."""
 

@@ -1,1 +1,4 @@
-"""passes."""
+"""Passes that rewrite IR of one level, and the pipelines they run in.
+
+Importing this package registers every pass. One line per module that defines passes, in alphabetical order.
+"""

@@ -1,0 +1,43 @@
+"""Walking over operations with a generator.
+
+``op.walk(callback)`` turns exceptions of the callback into a RuntimeError without message; a generator does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+
+def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    """``op`` and everything nested in it, outermost first, in textual order.
+
+    The ops of a block are listed before the first of them is handed out: an op may be erased or moved once the walk has
+    gone past it and its regions. To rewrite freely, take ``list(walk(op))``.
+    """
+    yield op
+    for region in op.regions:
+        for block in region.blocks:
+            for child in list(block.operations):
+                yield from walk(child.operation)
+
+
+def nested(op: ir.Operation, names: tuple[str, ...]) -> list[ir.Operation]:
+    """The ops found by stepping inwards along ``names``, one level each; ``any`` matches every op.
+
+    ``nested(module, ("gpu.module", "gpu.func"))`` lists the functions of all gpu modules.
+    """
+    found = [op]
+    for name in names:
+        found = [
+            child.operation
+            for parent in found
+            for region in parent.regions
+            for block in region.blocks
+            for child in block.operations
+            if name in ("any", child.operation.name)
+        ]
+    return found
