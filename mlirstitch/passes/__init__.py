@@ -2,3 +2,7 @@
 
 Importing this package registers every pass. One line per module that defines passes, in alphabetical order.
 """
+
+from mlirstitch.passes import normalize
+
+__all__ = ["normalize"]

@@ -1,1 +1,61 @@
-"""normalize."""
+"""Normalisation: from whatever linalg an importer or a person wrote to the canonical linalg of docs/architecture.md."""
+
+from __future__ import annotations
+
+from mlirstitch.passes.normalize import (
+    accumulators,
+    classify,
+    dead_results,
+    drop_asserts,
+    f64_statistics,
+    fold_splats,
+    form_fma,
+    module_attributes,
+    named_ops,
+    reject_unsupported,
+    sink_scalars,
+)
+
+NORMALIZE_PASSES = (
+    "normalize-reject-unsupported",
+    "normalize-drop-asserts",
+    "func.func(convert-elementwise-to-linalg)",
+    "canonicalize",
+    "cse",
+    "normalize-named-ops",
+    "normalize-sink-scalars",
+    "normalize-dead-results",
+    "normalize-f64-statistics",
+    "normalize-accumulators",
+    "normalize-fold-splats",
+    "canonicalize",
+    "cse",
+    "normalize-dead-results",
+    "normalize-form-fma",
+    "canonicalize",
+    "cse",
+    "normalize-classify",
+)
+"""The passes of the stage, in order; ``stitch-set-module-attributes`` runs before them."""
+
+
+def normalize_pipeline() -> str:
+    """Pipeline text of the stage ``linalg -> linalg``, anchored on ``builtin.module``."""
+    return f"builtin.module({','.join(NORMALIZE_PASSES)})"
+
+
+__all__ = [
+    "NORMALIZE_PASSES",
+    "accumulators",
+    "classify",
+    "dead_results",
+    "drop_asserts",
+    "f64_statistics",
+    "fold_splats",
+    "form_fma",
+    "module_attributes",
+    "named_ops",
+    "normalize_pipeline",
+    "reject_unsupported",
+    "sink_scalars",
+]
