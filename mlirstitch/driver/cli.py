@@ -1,0 +1,263 @@
+"""The command line. Products go to stdout, everything else to stderr; bodies import what they need when they run.
+
+Exit codes: 0 success; 1 the input is at fault (a model, a bundle, a tensor, a benchmark row that is not ok); 2 the
+command line is at fault; 3 the compiler is at fault (it died or met an internal error; a reproducer folder is named);
+130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlirstitch.driver.command_options import compile_options
+from mlirstitch.driver.console import MISUSED, note, progress, report_error
+from mlirstitch.errors import MlirstitchError
+from mlirstitch.options import LEVELS
+
+EXIT_CODES = """\b
+Exit codes:
+  0    success
+  1    the input is at fault
+  2    the command line is at fault
+  3    the compiler is at fault; a reproducer folder is named
+  130  stopped by Ctrl-C
+"""
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES,
+)
+@click.version_option(package_name="mlirstitch", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Stitch the memory-bound ops of a PyTorch model into few GPU kernels: linalg in, PTX out.
+
+    \b
+    Examples:
+      mlirstitch compile model.py:factory -o model.bundle
+      mlirstitch run model.bundle --inputs x.npz -o y.npz
+      mlirstitch explain model.bundle
+      mlirstitch doctor
+
+    Set MLIRSTITCH_DEBUG=1 to see tracebacks.
+    """
+
+
+@cli.command("compile", epilog=EXIT_CODES)
+@click.argument("spec")
+@click.option(
+    "-o", "--output", metavar="BUNDLE", help="Bundle to write: a folder, or one file if the name ends in .zip."
+)
+@click.option(
+    "--emit",
+    type=click.Choice(LEVELS),
+    multiple=True,
+    help="Print the text of this level on stdout; ptx prints PTX. May be given more than once.",
+)
+@compile_options()
+def compile_command(spec: str, output: str | None, emit: tuple[str, ...], **values: str | None) -> None:
+    """Compile SPEC to a bundle, or print the form it has at a level.
+
+    SPEC is an .mlir file, "-" for MLIR on stdin, or a factory, file.py:name or package.module:name: a function
+    without arguments that returns (model, example inputs).
+
+    \b
+    Examples:
+      mlirstitch compile model.py:factory -o model.bundle
+      mlirstitch compile layernorm.mlir --emit ptx > layernorm.ptx
+      mlirstitch compile layernorm.mlir --to stitched
+      mlirstitch compile model.py:factory -o model.bundle --dump levels/
+      mlirstitch compile stitched.mlir --from stitched --emit ptx
+    """
+    from mlirstitch.driver.worker import CompileRequest, run_in_child
+    from mlirstitch.options import CompileOptions
+
+    if output is None and not emit and values["to_level"] is not None:
+        emit = (values["to_level"],)
+    if output is None and not emit:
+        raise click.UsageError("nothing to produce: give -o BUNDLE, --emit LEVEL or --to LEVEL")
+    if output is None and values["to_level"] is None:
+        values["to_level"] = max(emit, key=LEVELS.index)
+    options = CompileOptions.from_environment(None, **values)
+    reached = LEVELS.index(options.to_level)
+    if output is not None and options.to_level != LEVELS[-1]:
+        raise click.UsageError(f"a bundle needs all levels, but --to {options.to_level} stops before {LEVELS[-1]}")
+    for level in emit:
+        if not LEVELS.index(options.from_level) <= LEVELS.index(level) <= reached:
+            raise click.UsageError(f"--emit {level} lies outside of {options.from_level} .. {options.to_level}")
+
+    text = _read_stdin() if spec == "-" else None
+    request = CompileRequest(
+        spec=spec,
+        text=text,
+        options={name: str(value) for name, value in vars(options).items()},
+        bundle=str(Path(output).absolute()) if output else "",
+        emit=emit,
+    )
+    with progress(f"compiling {spec}") as show:
+        result = run_in_child(request, show)
+    for level in emit:
+        click.echo(result.emitted[level], nl=not result.emitted[level].endswith("\n"))
+    if output:
+        seconds = sum(result.timings.values())
+        note(f"wrote {output} ({seconds:.1f} s); see: mlirstitch explain {output}")
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MlirstitchError(f"stdin is not UTF-8 text: {error}") from error
+
+
+@cli.command("run", epilog=EXIT_CODES)
+@click.argument("bundle", type=click.Path())
+@click.option(
+    "--inputs",
+    "inputs_path",
+    type=click.Path(),
+    metavar="FILE.npz",
+    help="Inputs by name (mlirstitch explain lists the names). Without it, random inputs from a fixed seed.",
+)
+@click.option("-o", "--output", type=click.Path(), metavar="FILE.npz", help="Write the outputs by name.")
+@click.option("--device", type=click.Choice(["emulator"]), default="emulator", show_default=True, help="Where to run.")
+@click.option("--profile", is_flag=True, help="Print the time of every step on stderr, slowest first.")
+@click.option("--trace", type=click.Path(), metavar="FILE.json", help="Write a trace for chrome://tracing or Perfetto.")
+def run_command(
+    bundle: str, inputs_path: str | None, output: str | None, device: str, profile: bool, trace: str | None
+) -> None:
+    """Run BUNDLE on a device and write or describe its outputs.
+
+    numpy's files have no bfloat16: such a tensor is read from float32 values that bfloat16 can represent, and written
+    as float32. Without -o one line per output is printed.
+
+    \b
+    Examples:
+      mlirstitch run model.bundle --inputs x.npz -o y.npz
+      mlirstitch run model.bundle --profile
+    """
+    from mlirstitch.driver.run_bundle import run_bundle
+
+    lines = run_bundle(
+        bundle, inputs_path=inputs_path, output_path=output, device=device, profile=profile, trace_path=trace
+    )
+    for line in lines:
+        click.echo(line)
+
+
+@cli.command("explain", epilog=EXIT_CODES)
+@click.argument("bundle", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def explain_command(bundle: str, as_json: bool) -> None:
+    """Tell what BUNDLE launches: kernels with their source lines, launch dimensions and bytes.
+
+    \b
+    Examples:
+      mlirstitch explain model.bundle
+      mlirstitch explain model.bundle --json | python -m json.tool
+    """
+    from mlirstitch.driver.report.explain import explain_json, explain_text
+
+    click.echo(explain_json(bundle) if as_json else explain_text(bundle))
+
+
+@cli.command("bench", epilog=EXIT_CODES)
+@click.option("--workloads", default="all", show_default=True, metavar="all|NAME,...", help="What to measure.")
+@click.option("--size", type=click.Choice(["small", "real"]), default="small", show_default=True)
+@click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), default="f32", show_default=True)
+@click.option(
+    "--compile-only", is_flag=True, help="Do not run; no weight is allocated, so real sizes fit into any memory."
+)
+@click.option("--target", default="sm_90", show_default=True, help="Chip to compile for.")
+@click.option(
+    "--library",
+    type=click.Choice(["none", "auto"]),
+    default="none",
+    show_default=True,
+    help="none: contractions are generated kernels too; auto: contractions are library calls.",
+)
+@click.option("--ptxas", is_flag=True, help="Let ptxas judge every kernel for sm_80 and sm_90: registers and spills.")
+@click.option("--json", "json_path", type=click.Path(), metavar="FILE", help="Write the rows as JSON.")
+@click.option("--timeout", type=float, default=900.0, show_default=True, metavar="SECONDS", help="Limit per workload.")
+def bench_command(workloads: str, json_path: str | None, **settings: Any) -> None:
+    """Measure the benchmark workloads: launches, bytes, times and errors against eager PyTorch.
+
+    The columns are defined in docs/bench.md. Exit code 1 if a row is not ok.
+
+    \b
+    Examples:
+      mlirstitch bench
+      mlirstitch bench --workloads softmax,bert_layer --dtype bf16 --json rows.json
+      mlirstitch bench --size real --compile-only
+    """
+    from mlirstitch.driver.bench.rows import BenchRequest
+    from mlirstitch.driver.bench.runner import run_benchmark
+    from mlirstitch.driver.bench.workloads import select
+
+    rows = run_benchmark(BenchRequest(tuple(select(workloads)), **settings), json_path)
+    if any(row["status"] != "ok" for row in rows):
+        sys.exit(1)
+
+
+@cli.command("doctor", epilog=EXIT_CODES)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor_command(as_json: bool) -> None:
+    """Check the installation: versions, what is missing, and how to get it.
+
+    Exit code 1 if something that compiling needs is missing or of another version than was tested.
+
+    \b
+    Examples:
+      mlirstitch doctor
+      mlirstitch doctor --json
+    """
+    from mlirstitch.driver.doctor import examine, findings_json, findings_text
+
+    findings = examine()
+    click.echo(findings_json(findings) if as_json else findings_text(findings))
+    if any(finding.blocks for finding in findings):
+        sys.exit(1)
+
+
+@cli.command(
+    "opt",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def opt_command(arguments: tuple[str, ...]) -> None:
+    """Run passes on MLIR text; also installed as mlirstitch-opt, see mlirstitch opt --help."""
+    from mlirstitch.driver.opt import main as opt_main
+
+    sys.exit(opt_main(list(arguments)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point. Returns the exit code; no exception leaves it."""
+    try:
+        cli.main(args=arguments, prog_name="mlirstitch", standalone_mode=False)
+        sys.stdout.flush()
+        return 0
+    except click.ClickException as error:
+        error.show()
+        return MISUSED
+    except click.Abort:
+        return report_error(KeyboardInterrupt())
+    except BrokenPipeError:
+        # The reader of stdout went away (| head): not an error of ours; keep the interpreter from flushing again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException as error:
+        return report_error(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Command-line flags of :class:`CompileOptions`, made from its fields, so that an option is declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import Field, fields
+from typing import Any, TypeVar
+
+import click
+
+from mlirstitch.options import CompileOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field: ``to_level`` is ``--to``, ``numerics`` is ``--numerics``."""
+    return "--" + name.removesuffix("_level").replace("_", "-")
+
+
+def compile_options(*, leave_out: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Decorator adding one flag per field of CompileOptions except those named; absent flags arrive as None."""
+
+    def decorate(command: Command) -> Command:
+        for field in reversed(fields(CompileOptions)):
+            if field.name not in leave_out:
+                command = _flag(field)(command)
+        return command
+
+    return decorate
+
+
+def _flag(field: Field[Any]) -> Callable[[Command], Command]:
+    choices = field.metadata["choices"]
+    shown = f" Default: {field.default}." if field.default != "" else ""
+    return click.option(
+        flag_of(field.name),
+        field.name,
+        type=click.Choice(choices) if choices else type(field.default),
+        default=None,
+        metavar=None if choices else field.name.upper(),
+        help=f"{_sentence(field.metadata['doc'])}{shown} Variable: MLIRSTITCH_{field.name.upper()}.",
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
