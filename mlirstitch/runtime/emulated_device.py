@@ -1,0 +1,91 @@
+"""The device that needs no GPU: it executes the PTX text on the CPU, with all checks of the emulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlirstitch.runtime.device import Counters
+from mlirstitch.runtime.dtypes import Array, aligned_bytes, contiguous
+from mlirstitch.runtime.library import NumpyLibrary
+from mlirstitch.runtime.program import Launch
+
+ALIGNMENT = 256
+POISON = 0xFF
+"""Byte that fills memory nobody wrote: NaN in every float type, -1 in the signed integers."""
+
+
+class EmulatedDevice:
+    """Device memory is host memory: flat uint8 arrays aligned to 256 bytes. Every launch is finished when it returns.
+
+    Args:
+        checks: look for out-of-bounds and misaligned accesses, races, divergent barriers and the like.
+        poison: overwrite discarded memory with :data:`POISON`, so that a read of something unwritten gives NaN.
+    """
+
+    def __init__(self, *, checks: bool = True, poison: bool = True) -> None:
+        self._checks = checks
+        self._poison = poison
+        self._library = NumpyLibrary()
+
+    @property
+    def name(self) -> str:
+        return "emulator"
+
+    @property
+    def library(self) -> NumpyLibrary:
+        return self._library
+
+    def refuses(self, target: Mapping[str, str]) -> str | None:
+        return None
+
+    def allocate(self, count: int, label: str) -> Array:
+        memory = aligned_bytes(count, ALIGNMENT)
+        self.discard(memory)
+        return memory
+
+    def adopt(self, array: Array) -> Array | None:
+        if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
+            return None
+        return _bytes_of(array)
+
+    def view(self, memory: Array, offset: int, count: int) -> Array:
+        return memory[offset : offset + count]
+
+    def copy_in(self, destination: Array, source: Array) -> None:
+        destination[...] = _bytes_of(contiguous(source))
+
+    def copy_out(self, destination: Array, source: Array) -> None:
+        _bytes_of(destination)[...] = source
+
+    def copy(self, destination: Array, source: Array) -> None:
+        destination[...] = source
+
+    def clear(self, memory: Array) -> None:
+        memory[...] = 0
+
+    def discard(self, memory: Array) -> None:
+        if self._poison:
+            memory[...] = POISON
+
+    def load_ptx(self, text: str, name: str) -> Any:
+        from mlirstitch.runtime import emulator
+
+        return emulator.load(text)
+
+    def launch(self, module: Any, step: Launch, arguments: Sequence[Array]) -> Counters | None:
+        counters = module.launch(
+            step.kernel, step.grid, step.block, list(arguments), shared_bytes=step.shared_bytes, checks=self._checks
+        )
+        return dataclasses.asdict(counters)
+
+    def synchronize(self) -> None:
+        return None
+
+
+def _bytes_of(array: Array) -> Array:
+    """The storage of a contiguous array as flat uint8, not a copy."""
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,201 @@
+"""Library steps: the contractions and convolutions that a compilation with ``--library auto`` leaves to the device.
+
+A routine is named after the linalg op it stands for. On the emulated device numpy (and its BLAS) computes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from mlirstitch.runtime.dtypes import Array, numpy_dtype
+from mlirstitch.runtime.program import LibraryCall, Operand
+
+M_contra = TypeVar("M_contra", contravariant=True)
+
+
+class Library(Protocol[M_contra]):
+    """A provider of library routines for one kind of device memory."""
+
+    def refuses(self, call: LibraryCall) -> str | None:
+        """None if the provider can compute the call, else the reason why not."""
+        ...
+
+    def run(self, call: LibraryCall, operands: Sequence[M_contra]) -> None:
+        """Compute the call; the operand that it writes is overwritten."""
+        ...
+
+
+# linalg's contractions as loop dims of left operand, right operand, result. LLVM 22, LinalgStructuredOps.
+_CONTRACTIONS: dict[str, tuple[str, str, str]] = {
+    "matmul": ("mk", "kn", "mn"),
+    "matmul_transpose_a": ("km", "kn", "mn"),
+    "matmul_transpose_b": ("mk", "nk", "mn"),
+    "batch_matmul": ("bmk", "bkn", "bmn"),
+    "batch_matmul_transpose_a": ("bkm", "bkn", "bmn"),
+    "batch_matmul_transpose_b": ("bmk", "bnk", "bmn"),
+    "batch_reduce_matmul": ("bmk", "bkn", "mn"),
+    "matvec": ("mk", "k", "m"),
+    "vecmat": ("k", "kn", "n"),
+    "batch_matvec": ("bmk", "bk", "bm"),
+    "batch_vecmat": ("bk", "bkn", "bn"),
+    "dot": ("k", "k", ""),
+}
+# Image and filter layouts of convolutions; g: group, c: input channel, f: filter, m: multiplier, d h w: space.
+_CONVOLUTION = re.compile(r"(depthwise_)?conv_([123])d_([ngcdhw]+)_([gfcmdhw]+)")
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """Loop dims, one letter each, of the two operands and the result, and how windows slide over the left operand."""
+
+    left: str
+    right: str
+    result: str
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    space: str = ""
+
+
+class NumpyLibrary:
+    """Contractions and convolutions on host memory.
+
+    f16 and bf16 are computed in f32 and rounded once; every other type is computed in the type of the result, so that
+    integers wrap as they do on the device.
+    """
+
+    def refuses(self, call: LibraryCall) -> str | None:
+        plan = _plan(call)
+        return plan if isinstance(plan, str) else _misfit(plan, call)
+
+    def run(self, call: LibraryCall, operands: Sequence[Array]) -> None:
+        plan = _plan(call)
+        assert isinstance(plan, _Contraction), "refuses() was asked before"
+        left, right, result = (_tensor(memory, o) for memory, o in zip(operands, call.operands, strict=True))
+        dtype = np.dtype(np.float32) if result.dtype.itemsize == 2 and result.dtype.kind != "i" else result.dtype
+        left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
+        if plan.space:
+            left = _windows(left, right, plan)
+        result[...] = _contract(left, right, plan).astype(result.dtype, copy=False)
+
+
+def _tensor(memory: Array, operand: Operand) -> Array:
+    return memory.view(numpy_dtype(operand.dtype)).reshape(operand.shape)
+
+
+def _plan(call: LibraryCall) -> _Contraction | str:
+    """What a call computes, or why it is unknown."""
+    accesses = [operand.access for operand in call.operands]
+    if accesses != ["read", "read", "write"]:
+        return f"expected two operands to read and one to write, got {accesses}"
+    if any(operand.dtype == "bool" for operand in call.operands):
+        return "operands of type bool are not supported"
+    if "indexing_maps" in call.attributes:
+        return _mapped(call.attributes["indexing_maps"])
+    if call.routine in _CONTRACTIONS:
+        left, right, result = _CONTRACTIONS[call.routine]
+        return _Contraction(left, right, result)
+    match = _CONVOLUTION.fullmatch(call.routine)
+    if match is None:
+        known = ", ".join(_CONTRACTIONS)
+        return f"unknown routine {call.routine!r} (known: {known}, contract with indexing maps, and convolutions)"
+    return _convolution(match, call.attributes)
+
+
+def _mapped(maps: Any) -> _Contraction | str:
+    if not isinstance(maps, list | tuple) or len(maps) != 3:
+        return "indexing_maps must be three lists of loop dims"
+    letters: list[str] = []
+    for dims in maps:
+        if not isinstance(dims, list | tuple) or not all(type(dim) is int and 0 <= dim < 1000 for dim in dims):
+            return "indexing_maps must be three lists of loop dims"
+        if len(set(dims)) != len(dims):
+            return f"indexing map {list(dims)} uses a loop dim twice"
+        letters.append("".join(chr(0x4E00 + dim) for dim in dims))
+    left, right, result = letters
+    return _Contraction(left, right, result)
+
+
+def _convolution(match: re.Match[str], attributes: Any) -> _Contraction | str:
+    depthwise, rank, image, kernel = match.groups()
+    space = "".join(letter for letter in image if letter in "dhw")
+    wanted = sorted(letter for letter in kernel if letter in "dhw")
+    if len(space) != int(rank) or sorted(space) != wanted or len(set(image)) != len(image):
+        return f"unknown convolution layout {match.group(0)!r}"
+    strides = tuple(attributes.get("strides", (1,) * len(space)))
+    dilations = tuple(attributes.get("dilations", (1,) * len(space)))
+    if any(
+        len(steps) != len(space) or not all(type(s) is int and s > 0 for s in steps) for steps in (strides, dilations)
+    ):
+        return f"strides {strides} and dilations {dilations} must be {len(space)} positive integers each"
+    result = image + ("m" if "m" in kernel else "") if depthwise else image.replace("c", "f")
+    # Positions inside a window are loop dims of their own, written in capitals.
+    windows = "".join(letter.upper() if letter in space else letter for letter in kernel)
+    return _Contraction(image, windows, result, strides, dilations, space)
+
+
+def _misfit(plan: _Contraction, call: LibraryCall) -> str | None:
+    """Why the operands' shapes do not fit the plan, or None."""
+    extents: dict[str, int] = {}
+    for letters, operand in zip((plan.left, plan.right, plan.result), call.operands, strict=True):
+        if len(letters) != len(operand.shape):
+            return f"operand of shape {list(operand.shape)} has rank {len(operand.shape)}, expected {len(letters)}"
+        for letter, extent in zip(letters, operand.shape, strict=True):
+            if letter not in plan.space and extents.setdefault(letter, extent) != extent:
+                return f"operand shapes {[list(o.shape) for o in call.operands]} disagree"
+    if not set(plan.result) <= set(plan.left) | set(plan.right):
+        return "the result has a loop dim that no operand has"
+    for letter, stride, dilation in zip(plan.space, plan.strides, plan.dilations, strict=True):
+        held = call.operands[0].shape[plan.left.index(letter)]
+        reach = (extents[letter.upper()] - 1) * dilation + 1
+        expected = (held - reach) // stride + 1
+        if call.operands[2].shape[plan.result.index(letter)] != expected:
+            return f"dim {letter} of the result should be {expected}"
+    return None
+
+
+def _windows(image: Array, kernel: Array, plan: _Contraction) -> Array:
+    """View of the image with one trailing axis a spatial dim for the position inside the window."""
+    axes = [plan.left.index(letter) for letter in plan.space]
+    extents = [kernel.shape[plan.right.index(letter.upper())] for letter in plan.space]
+    reach = [(extent - 1) * step + 1 for extent, step in zip(extents, plan.dilations, strict=True)]
+    view = sliding_window_view(image, reach, axis=tuple(axes))
+    select = [slice(None)] * view.ndim
+    for k, axis in enumerate(axes):
+        select[axis] = slice(None, None, plan.strides[k])
+        select[image.ndim + k] = slice(None, None, plan.dilations[k])
+    return view[tuple(select)]
+
+
+def _contract(left: Array, right: Array, plan: _Contraction) -> Array:
+    """Sum of products over the dims missing from the result, as one (batched) matrix product."""
+    left_dims = plan.left + plan.space.upper()
+    left, left_dims = _sum_private(left, left_dims, plan.right + plan.result)
+    right, right_dims = _sum_private(right, plan.right, left_dims + plan.result)
+    shared = [d for d in left_dims if d in right_dims]
+    batch = [d for d in shared if d in plan.result]
+    inner = [d for d in shared if d not in plan.result]
+    rows = [d for d in left_dims if d not in right_dims]
+    columns = [d for d in right_dims if d not in left_dims]
+    extent = dict(zip(left_dims, left.shape, strict=True)) | dict(zip(right_dims, right.shape, strict=True))
+
+    def matrix(array: Array, dims: str, *groups: list[str]) -> Array:
+        order = [dims.index(d) for group in groups for d in group]
+        return array.transpose(order).reshape([int(np.prod([extent[d] for d in g], dtype=np.int64)) for g in groups])
+
+    product = np.matmul(matrix(left, left_dims, batch, rows, inner), matrix(right, right_dims, batch, inner, columns))
+    order = [*batch, *rows, *columns]
+    return product.reshape([extent[d] for d in order]).transpose([order.index(d) for d in plan.result])
+
+
+def _sum_private(array: Array, dims: str, others: str) -> tuple[Array, str]:
+    """Sum away the dims that only this operand has."""
+    private = tuple(k for k, d in enumerate(dims) if d not in others)
+    if not private:
+        return array, dims
+    return array.sum(axis=private, dtype=array.dtype), "".join(d for d in dims if d in others)
