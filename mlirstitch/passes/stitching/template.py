@@ -8,9 +8,10 @@ empty registry is an error, never "nothing fuses".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
+from mlirstitch.dialects.schedule import Schedule
 from mlirstitch.errors import PassError
 from mlirstitch.target import Target
 
@@ -39,33 +40,6 @@ class Cluster:
         return Cluster(tuple(ops[:-1]), tuple(block.arguments), tuple(ops[-1].operands))
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How one cluster runs.
-
-    Attributes:
-        template: name of the template that emits it.
-        grid: blocks along x, y, z.
-        block: threads along x, y, z.
-        vector: elements a thread handles per access.
-        shared_bytes: dynamic shared memory, bytes (static shared memory is declared in the kernel).
-        parameters: further integers or strings the template needs (``{"rows_per_block": 4, "mode": "warp"}``).
-        schemes: composition scheme of every sub-root, by position among the cluster's ops: "thread", "warp", "block".
-    """
-
-    template: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    vector: int = 1
-    shared_bytes: int = 0
-    parameters: tuple[tuple[str, int | str], ...] = field(default=())
-    schemes: tuple[tuple[int, str], ...] = field(default=())
-
-    def parameter(self, name: str, default: Any = None) -> Any:
-        """The named parameter, or ``default``."""
-        return dict(self.parameters).get(name, default)
-
-
 class Template(Protocol):
     """One way to turn a cluster into a kernel. Implementations live in ``lowering/kernel``, one file each."""
 
@@ -86,6 +60,8 @@ class Template(Protocol):
         """Create the ``gpu.func`` at the current insertion point (inside a ``gpu.module``) and return it."""
         ...
 
+
+__all__ = ["Cluster", "Schedule", "Template", "find_template", "register_template", "templates"]
 
 _REGISTRY: dict[str, Template] = {}
 

@@ -1,0 +1,125 @@
+"""``stitch.schedule``: how one cluster runs, as a value and as an attribute of a cluster function.
+
+``{template = "row", grid = array<i64: 32, 1, 1>, block = array<i64: 256, 1, 1>, vector = 4 : i64,
+shared_bytes = 0 : i64, parameters = {mode = "warp", rows_per_block = 4 : i64}, schemes = [[3, "warp"]]}``
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlir import ir
+
+from mlirstitch.errors import PassError
+
+_FIELDS = {"template", "grid", "block", "vector", "shared_bytes", "parameters", "schemes"}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How one cluster runs.
+
+    Attributes:
+        template: name of the template that emits it.
+        grid: blocks along x, y, z.
+        block: threads along x, y, z.
+        vector: elements a thread handles per access.
+        shared_bytes: dynamic shared memory, bytes (static shared memory is declared in the kernel).
+        parameters: further integers or strings the template needs (``{"rows_per_block": 4, "mode": "warp"}``).
+        schemes: composition scheme of every sub-root, by position among the cluster's ops: "thread", "warp", "block".
+    """
+
+    template: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    vector: int = 1
+    shared_bytes: int = 0
+    parameters: tuple[tuple[str, int | str], ...] = field(default=())
+    schemes: tuple[tuple[int, str], ...] = field(default=())
+
+    def parameter(self, name: str, default: Any = None) -> Any:
+        """The named parameter, or ``default``."""
+        return dict(self.parameters).get(name, default)
+
+
+def schedule_to_attribute(schedule: Schedule) -> ir.Attribute:
+    """The attribute for ``schedule``, in the current context."""
+    return ir.DictAttr.get(
+        {
+            "template": ir.StringAttr.get(schedule.template),
+            "grid": ir.DenseI64ArrayAttr.get(list(schedule.grid)),
+            "block": ir.DenseI64ArrayAttr.get(list(schedule.block)),
+            "vector": _integer(schedule.vector),
+            "shared_bytes": _integer(schedule.shared_bytes),
+            "parameters": ir.DictAttr.get(
+                {n: _integer(v) if isinstance(v, int) else ir.StringAttr.get(v) for n, v in schedule.parameters}
+            ),
+            "schemes": ir.ArrayAttr.get(
+                [ir.ArrayAttr.get([_integer(position), ir.StringAttr.get(name)]) for position, name in schedule.schemes]
+            ),
+        }
+    )
+
+
+def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
+    """Read :func:`schedule_to_attribute`; ``vector``, ``shared_bytes``, ``parameters``, ``schemes`` may be left out.
+
+    Raises :class:`PassError` naming the field for anything that is not a schedule.
+    """
+    if not isinstance(attribute, ir.DictAttr):
+        raise PassError(f"stitch.schedule is not a dictionary: {attribute}")
+    fields = {named.name: named.attr for named in attribute}
+    unknown = sorted(set(fields) - _FIELDS)
+    missing = [name for name in ("template", "grid", "block") if name not in fields]
+    if unknown or missing:
+        problem = f"has the unknown field {unknown[0]!r}" if unknown else f"lacks {missing[0]!r}"
+        raise PassError(f"stitch.schedule {problem}: {attribute}", hint=f"fields: {', '.join(sorted(_FIELDS))}")
+    parameters, schemes = fields.get("parameters"), fields.get("schemes")
+    if parameters is not None and not isinstance(parameters, ir.DictAttr):
+        raise PassError(f"stitch.schedule: parameters is not a dictionary: {parameters}")
+    if schemes is not None and not isinstance(schemes, ir.ArrayAttr):
+        raise PassError(f"stitch.schedule: schemes is not an array: {schemes}")
+    return Schedule(
+        template=_string(fields["template"], "template"),
+        grid=_triple(fields["grid"], "grid"),
+        block=_triple(fields["block"], "block"),
+        vector=_number(fields["vector"], "vector") if "vector" in fields else 1,
+        shared_bytes=_number(fields["shared_bytes"], "shared_bytes") if "shared_bytes" in fields else 0,
+        parameters=tuple((named.name, _integer_or_string(named.attr, named.name)) for named in parameters or ()),
+        schemes=tuple(_scheme(entry) for entry in schemes or ()),
+    )
+
+
+def _integer(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def _number(attribute: ir.Attribute, field: str) -> int:
+    if not isinstance(attribute, ir.IntegerAttr):
+        raise PassError(f"stitch.schedule: {field} is not an integer: {attribute}")
+    return attribute.value
+
+
+def _string(attribute: ir.Attribute, field: str) -> str:
+    if not isinstance(attribute, ir.StringAttr):
+        raise PassError(f"stitch.schedule: {field} is not a string: {attribute}")
+    return attribute.value
+
+
+def _integer_or_string(attribute: ir.Attribute, field: str) -> int | str:
+    return attribute.value if isinstance(attribute, ir.StringAttr) else _number(attribute, field)
+
+
+def _triple(attribute: ir.Attribute, field: str) -> tuple[int, int, int]:
+    values = tuple(attribute) if isinstance(attribute, ir.DenseI64ArrayAttr) else ()
+    if len(values) != 3 or min(values) < 0:
+        raise PassError(f"stitch.schedule: {field} is not array<i64: x, y, z> of sizes: {attribute}")
+    return values[0], values[1], values[2]
+
+
+def _scheme(attribute: ir.Attribute) -> tuple[int, str]:
+    parts = list(attribute) if isinstance(attribute, ir.ArrayAttr) else []
+    if len(parts) != 2:
+        raise PassError(f'stitch.schedule: a scheme is not [position, "name"]: {attribute}')
+    return _number(parts[0], "schemes"), _string(parts[1], "schemes")
