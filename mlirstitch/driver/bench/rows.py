@@ -1,0 +1,126 @@
+"""Rows of the benchmark: their fields, and how they are printed. What every column means stands in docs/bench.md."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TextIO
+
+from mlirstitch.driver.report.quantities import byte_size, seconds
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """What to measure and how. Fields are the flags of ``mlirstitch bench``."""
+
+    workloads: tuple[str, ...]
+    size: str = "small"
+    dtype: str = "f32"
+    compile_only: bool = False
+    target: str = "sm_90"
+    library: str = "none"
+    ptxas: bool = False
+    timeout: float = 900.0
+
+    def blank_row(self, workload: str) -> Row:
+        """A row that holds what is known before anything was measured."""
+        return {
+            "workload": workload,
+            "size": self.size,
+            "dtype": self.dtype,
+            "target": self.target,
+            "library": self.library,
+            "status": "error",
+            "message": "",
+        }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What measuring one workload yields; None where it was not asked for.
+
+    ``status`` is "ok", "wrong" (errors above the bound, or predicted bytes that were not moved).
+    """
+
+    status: str
+    message: str
+    launches: dict[str, int]
+    distinct_kernels: int
+    bytes: dict[str, int | None]
+    peak_temporary_bytes: int
+    compile_seconds: dict[str, float] = field(default_factory=dict)
+    run_seconds: float | None = None
+    max_error: float | None = None
+    eager_max_error: float | None = None
+    ptxas: dict[str, dict[str, dict[str, int]]] | None = None
+
+    def to_row(self, blank: Row) -> Row:
+        """The row with these figures filled in. Infinite errors become None, which JSON can say."""
+        row = {**blank, **asdict(self)}
+        for name in ("max_error", "eager_max_error"):
+            if row[name] is not None and row[name] == float("inf"):
+                row[name] = None
+        return row
+
+
+_COLUMNS = (
+    "workload",
+    "status",
+    "memory",
+    "compute",
+    "copies",
+    "kernels",
+    "arguments",
+    "traffic",
+    "re-reads",
+    "temporary",
+    "compile",
+    "run",
+    "error",
+    "eager",
+)
+
+
+def print_table(rows: Sequence[Row], request: BenchRequest, file: TextIO | None = None) -> None:
+    """Print the rows on ``file`` (stdout): colours and lines on a terminal, aligned text elsewhere."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    file = file or sys.stdout
+    terminal = file.isatty()
+    title = f"{request.size}, {request.dtype}, {request.target}, library {request.library}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE if terminal else None, pad_edge=False)
+    for name in _COLUMNS:
+        table.add_column(name, justify="left" if name in ("workload", "status") else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*_cells(row), style=None if row["status"] == "ok" else "red")
+    Console(file=file, width=None if terminal else 200, highlight=False).print(table)
+    for row in rows:
+        if row["message"]:
+            print(f"{row['workload']}: {row['message']}", file=file)
+
+
+def _cells(row: Row) -> list[str]:
+    if "launches" not in row:
+        return [row["workload"], row["status"], *[""] * (len(_COLUMNS) - 2)]
+    launches, moved = row["launches"], row["bytes"]
+    return [
+        row["workload"],
+        row["status"],
+        str(launches["memory_bound"]),
+        str(launches["compute_bound"]),
+        str(launches["copies"]),
+        str(row["distinct_kernels"]),
+        byte_size(moved["arguments"]),
+        byte_size(moved["traffic"]),
+        byte_size(moved["cached_rereads"]),
+        byte_size(row["peak_temporary_bytes"]),
+        seconds(sum(row["compile_seconds"].values())),
+        "" if row["run_seconds"] is None else seconds(row["run_seconds"]),
+        "" if row["max_error"] is None else f"{row['max_error']:.1e}",
+        "" if row["eager_max_error"] is None else f"{row['eager_max_error']:.1e}",
+    ]

@@ -1,0 +1,140 @@
+"""The benchmark from outside: a child process measures, this one collects rows and survives whatever the child does.
+
+One child measures workload after workload, so that torch is loaded once. If it dies or takes too long, the workload it
+was at becomes a row that says so, and a new child goes on with the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import IO
+
+from mlirstitch.driver.artifacts import write_json
+from mlirstitch.driver.bench.rows import BenchRequest, Row, print_table
+from mlirstitch.driver.console import DEBUG_VARIABLE, progress
+
+LAST_WORDS = 2000
+"""Characters of a dead child's stderr that are kept in the row."""
+
+
+def run_benchmark(request: BenchRequest, json_path: str | None = None) -> list[Row]:
+    """Measure every workload of the request, print the table on stdout, write the rows as JSON if asked to.
+
+    One row per workload in the order of the request, whatever happens. Progress goes to stderr.
+    """
+    with progress("bench") as show:
+
+        def on_start(workload: str) -> None:
+            show(f"{workload} ({request.workloads.index(workload) + 1} of {len(request.workloads)})")
+
+        rows = measure_all(request, on_start)
+    print_table(rows, request)
+    if json_path is not None:
+        write_json(Path(json_path), {"request": asdict(request), "rows": rows})
+    return rows
+
+
+def measure_all(request: BenchRequest, on_start: Callable[[str], None] = lambda workload: None) -> list[Row]:
+    """The rows of the request. ``on_start`` is called with each workload's name when its turn comes."""
+    rows: list[Row] = []
+    left = list(request.workloads)
+    while left:
+        measured, failure = _one_child(replace(request, workloads=tuple(left)), on_start)
+        rows += measured
+        left = left[len(measured) :]
+        if failure and left:
+            status, message = failure
+            rows.append({**request.blank_row(left.pop(0)), "status": status, "message": message})
+    return rows
+
+
+def _one_child(request: BenchRequest, on_start: Callable[[str], None]) -> tuple[list[Row], tuple[str, str] | None]:
+    """Rows that one child delivered, and status and message of its end if it ended too early."""
+    rows: list[Row] = []
+    with tempfile.TemporaryFile() as stderr:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "mlirstitch.driver.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if os.environ.get(DEBUG_VARIABLE) else stderr,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            _send(child.stdin, request)
+            with _Watchdog(child, request.timeout).watching() as watchdog:
+                for line in child.stdout:
+                    event = json.loads(line)
+                    watchdog.restart()
+                    if "start" in event:
+                        on_start(event["start"])
+                    else:
+                        rows.append(event["row"])
+                child.wait()
+        except BaseException:
+            child.kill()
+            child.wait()
+            raise
+        if watchdog.fired:
+            return rows, ("timeout", f"took more than {request.timeout:g} s")
+        if child.returncode or len(rows) < len(request.workloads):
+            return rows, ("crash", _how_it_ended(child.returncode, stderr))
+        return rows, None
+
+
+def _send(pipe: IO[bytes], request: BenchRequest) -> None:
+    try:
+        pipe.write(json.dumps(asdict(request)).encode())
+        pipe.close()
+    except BrokenPipeError:
+        pass  # the child died at once: its exit code tells
+
+
+def _how_it_ended(code: int, stderr: IO[bytes]) -> str:
+    stderr.seek(0)
+    words = stderr.read().decode(errors="replace")[-LAST_WORDS:].strip()
+    how = f"the process died by {signal.Signals(-code).name}" if code < 0 else f"the process ended with code {code}"
+    return f"{how}: {words}" if words else how
+
+
+class _Watchdog:
+    """Kills a child that says nothing for too long."""
+
+    def __init__(self, child: subprocess.Popen[bytes], limit: float) -> None:
+        self._child = child
+        self._limit = limit
+        self._timer: threading.Timer | None = None
+        self.fired = False
+
+    @contextmanager
+    def watching(self) -> Iterator[_Watchdog]:
+        self.restart()
+        try:
+            yield self
+        finally:
+            self._stop()
+
+    def restart(self) -> None:
+        """The child gave a sign of life: wait anew."""
+        self._stop()
+        self._timer = threading.Timer(self._limit, self._fire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fire(self) -> None:
+        self.fired = True
+        self._child.kill()

@@ -1,0 +1,82 @@
+"""``mlirstitch run``: one run of a bundle from the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mlirstitch.driver.array_files import random_inputs, read_inputs, write_outputs
+from mlirstitch.driver.console import note, progress
+from mlirstitch.driver.report.quantities import byte_size, count, seconds
+from mlirstitch.errors import LaunchError
+from mlirstitch.runtime import Executor, RunReport, open_device, read_bundle
+from mlirstitch.runtime.dtypes import Array, describe_array
+from mlirstitch.runtime.program import Step, title
+
+
+def run_bundle(
+    bundle_path: str,
+    *,
+    inputs_path: str | None,
+    output_path: str | None,
+    device: str,
+    profile: bool,
+    trace_path: str | None,
+) -> list[str]:
+    """Run and return the lines for stdout: none if the outputs went to a file, else one per output.
+
+    Raises BundleError or LaunchError. The profile is printed on stderr.
+    """
+    bundle = read_bundle(bundle_path)
+    executor = Executor(bundle, open_device(device))
+    signature = executor.signature
+    if inputs_path is None:
+        note("no --inputs: floats are random from a fixed seed, integers are zero")
+        inputs = random_inputs(signature.inputs)
+    else:
+        inputs = read_inputs(inputs_path, signature.inputs)
+
+    with progress(f"running {bundle_path}") as show:
+
+        def on_step(position: int, steps: int, step: Step) -> None:
+            show(f"step {position + 1} of {steps}, {title(step)}")
+
+        outputs, report = executor.run_with_report(inputs, on_step=on_step)
+
+    updates = {m.name: inputs[k] for m in signature.mutated for k, v in enumerate(signature.inputs) if v.name == m.name}
+    named = {value.name: array for value, array in zip(signature.outputs, outputs, strict=True)} | updates
+    if profile:
+        print("\n".join(profile_lines(report)), file=sys.stderr)
+    if trace_path is not None:
+        _write_text(Path(trace_path), report.chrome_trace())
+    if output_path is not None:
+        write_outputs(output_path, named)
+        note(f"wrote {count(len(named), 'array')} to {output_path} ({seconds(report.seconds)})")
+        return []
+    return [_describe(name, array) for name, array in named.items()]
+
+
+def profile_lines(report: RunReport) -> Iterator[str]:
+    """Time and bytes of every step, slowest first, then the total."""
+    for step in sorted(report.steps, key=lambda step: -step.seconds):
+        share = step.seconds / report.seconds if report.seconds else 0.0
+        yield f"{seconds(step.seconds):>9} {share:6.1%}  {byte_size(step.argument_bytes):>8}  {step.name}"
+    yield f"{seconds(report.seconds):>9}  total, {count(len(report.steps), 'step')} on {report.device}"
+
+
+def _describe(name: str, array: Array) -> str:
+    text = f"{name}: {describe_array(array)}"
+    if array.size == 0 or array.dtype == np.bool_:
+        return text
+    wide = array.astype(np.float64)
+    return f"{text}, min {wide.min():.6g}, mean {wide.mean():.6g}, max {wide.max():.6g}"
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise LaunchError(f"cannot write {path}: {error.strerror or error}") from error
