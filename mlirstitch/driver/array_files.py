@@ -18,10 +18,11 @@ from mlirstitch.runtime.dtypes import Array, describe, numpy_dtype
 from mlirstitch.runtime.program import Value
 
 SEED = 0
+_HOW_TO_WRITE = "write inputs with numpy.savez(file, name=array, ...)"
 
 
 def read_inputs(path: str | Path, wanted: Sequence[Value]) -> list[Array]:
-    """The arrays of an .npz file in the order of ``wanted``. Raises LaunchError for a bad file, missing or extra names."""
+    """The arrays of an .npz file in the order of ``wanted``. Raises LaunchError for a bad file or wrong names."""
     arrays = _read(Path(path))
     names = [value.name for value in wanted]
     missing = [name for name in names if name not in arrays]
@@ -46,9 +47,7 @@ def _read(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise LaunchError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise LaunchError(
-            f"{path} is not a readable .npz file: {error}", hint="write inputs with numpy.savez(file, name=...)"
-        ) from error
+        raise LaunchError(f"{path} is not a readable .npz file: {error}", hint=_HOW_TO_WRITE) from error
 
 
 def _from_file(array: Array, value: Value) -> Array:
@@ -86,8 +85,11 @@ def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
     path = Path(path)
     aside = path.with_name(path.name + ".part")
     try:
-        with aside.open("wb") as file:
-            np.savez(file, **{name: _to_file(array) for name, array in outputs.items()})
+        # Not numpy.savez: its own parameters ("file") would clash with tensors of these names.
+        with zipfile.ZipFile(aside, "w") as archive:
+            for name, array in outputs.items():
+                with archive.open(name + ".npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, _to_file(array), allow_pickle=False)
         os.replace(aside, path)
     except OSError as error:
         raise LaunchError(f"cannot write {path}: {error.strerror or error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
@@ -84,13 +83,12 @@ _COLUMNS = (
 )
 
 
-def print_table(rows: Sequence[Row], request: BenchRequest, file: TextIO | None = None) -> None:
-    """Print the rows on ``file`` (stdout): colours and lines on a terminal, aligned text elsewhere."""
+def print_table(rows: Sequence[Row], request: BenchRequest, file: TextIO) -> None:
+    """Print the rows: colours and lines on a terminal, aligned text elsewhere."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    file = file or sys.stdout
     terminal = file.isatty()
     title = f"{request.size}, {request.dtype}, {request.target}, library {request.library}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE if terminal else None, pad_edge=False)

@@ -38,7 +38,7 @@ def run_benchmark(request: BenchRequest, json_path: str | None = None) -> list[R
             show(f"{workload} ({request.workloads.index(workload) + 1} of {len(request.workloads)})")
 
         rows = measure_all(request, on_start)
-    print_table(rows, request)
+    print_table(rows, request, sys.stdout)
     if json_path is not None:
         write_json(Path(json_path), {"request": asdict(request), "rows": rows})
     return rows
