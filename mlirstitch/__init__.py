@@ -1,1 +1,74 @@
-"""mlirstitch."""
+"""mlirstitch: stitch the memory-bound ops of a PyTorch model into few large GPU kernels.
+
+The public names below are loaded when they are first used: ``import mlirstitch`` itself imports neither torch nor mlir.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlirstitch.driver.compile import compile, load
+    from mlirstitch.driver.embed import add_passes
+    from mlirstitch.errors import (
+        BundleError,
+        ImportFailure,
+        InternalError,
+        LaunchError,
+        MlirstitchError,
+        PassError,
+        PipelineError,
+        PlanError,
+        TargetError,
+    )
+    from mlirstitch.options import CompileOptions, option
+    from mlirstitch.passes.base import Pass, register_pass
+    from mlirstitch.target import Target
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BundleError",
+    "CompileOptions",
+    "ImportFailure",
+    "InternalError",
+    "LaunchError",
+    "MlirstitchError",
+    "Pass",
+    "PassError",
+    "PipelineError",
+    "PlanError",
+    "Target",
+    "TargetError",
+    "__version__",
+    "add_passes",
+    "compile",
+    "load",
+    "option",
+    "register_pass",
+]
+
+_HOMES = {
+    "compile": "mlirstitch.driver.compile",
+    "load": "mlirstitch.driver.compile",
+    "add_passes": "mlirstitch.driver.embed",
+    "Pass": "mlirstitch.passes.base",
+    "register_pass": "mlirstitch.passes.base",
+    "CompileOptions": "mlirstitch.options",
+    "option": "mlirstitch.options",
+    "Target": "mlirstitch.target",
+    **{name: "mlirstitch.errors" for name in __all__ if name.endswith(("Error", "Failure"))},
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mlirstitch' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
