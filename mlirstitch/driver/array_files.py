@@ -28,9 +28,7 @@ def read_inputs(path: str | Path, wanted: Sequence[Value]) -> list[Array]:
     missing = [name for name in names if name not in arrays]
     extra = [name for name in arrays if name not in names]
     if missing or extra:
-        what = (
-            f"lacks {', '.join(missing)}" if missing else f"holds {', '.join(extra)}, which the program does not take"
-        )
+        what = f"lacks {', '.join(missing)}" if missing else f"holds {', '.join(extra)}, which is no input"
         listed = ", ".join(f"{value.name}: {describe(value.dtype, value.shape)}" for value in wanted)
         raise LaunchError(f"{path} {what}", hint=f"inputs of the program: {listed or 'none'}")
     return [_from_file(arrays[value.name], value) for value in wanted]
@@ -38,11 +36,10 @@ def read_inputs(path: str | Path, wanted: Sequence[Value]) -> list[Array]:
 
 def _read(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if isinstance(file, np.ndarray):
-                raise LaunchError(
-                    f"{path} holds one unnamed array", hint="write inputs with numpy.savez(file, name=...)"
-                )
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise LaunchError(f"{path} holds one unnamed array", hint=_HOW_TO_WRITE)
+        with loaded as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise LaunchError(f"there is no file {path}") from None
