@@ -240,15 +240,18 @@ def opt_command(arguments: tuple[str, ...]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code; no exception leaves it."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        cli.main(args=arguments, prog_name="mlirstitch", standalone_mode=False)
+        # Not cli.main(): it turns a closed pipe and Ctrl-C into exit codes of its own.
+        with cli.make_context("mlirstitch", given) as context:
+            cli.invoke(context)
         sys.stdout.flush()
         return 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
     except click.ClickException as error:
         error.show()
         return MISUSED
-    except click.Abort:
-        return report_error(KeyboardInterrupt())
     except BrokenPipeError:
         # The reader of stdout went away (| head): not an error of ours; keep the interpreter from flushing again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
