@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from mlir import ir
 
+from mlirstitch.dialects import stitch
 from mlirstitch.errors import PassError
-from mlirstitch.lowering import attributes
+from mlirstitch.passes.structured import symbol_name
 
 DTYPE_BYTES = {
     "bool": 1,
@@ -72,13 +73,13 @@ class Buffer:
     def as_attributes(self) -> dict[str, ir.Attribute]:
         """The buffer as named attributes, without prefix."""
         fields: dict[str, ir.Attribute] = {
-            "role": attributes.text(self.role),
-            "name": attributes.text(self.name),
-            "shape": attributes.integers(self.shape),
-            "dtype": attributes.text(self.dtype),
+            "role": stitch.STRING.write(self.role),
+            "name": stitch.STRING.write(self.name),
+            "shape": stitch.INTEGERS.write(self.shape),
+            "dtype": stitch.STRING.write(self.dtype),
         }
         if self.offset is not None:
-            fields["offset"] = attributes.integer(self.offset)
+            fields["offset"] = stitch.INTEGER.write(self.offset)
         if self.mutated:
             fields["mutated"] = ir.UnitAttr.get()
         return fields
@@ -130,7 +131,7 @@ class BufferPlan:
 def host_function(module: ir.Operation) -> ir.Operation:
     """The ``func.func @main`` of a module. Raises :class:`PassError` when there is none."""
     for op in module.regions[0].blocks[0].operations:
-        if op.operation.name == "func.func" and attributes.symbol_name(op.operation) == "main":
+        if op.operation.name == "func.func" and symbol_name(op.operation) == "main":
             return op.operation
     raise PassError("the module has no func.func @main", hint="name the function to compile @main")
 
@@ -142,30 +143,26 @@ def host_calls(main: ir.Operation) -> list[ir.Operation]:
 
 def annotate(main: ir.Operation, plan: BufferPlan) -> None:
     """Write the plan onto the host function and its calls as ``stitch.*`` attributes."""
-    main.attributes["stitch.buffers"] = ir.ArrayAttr.get(
-        [ir.DictAttr.get(buffer.as_attributes()) for buffer in plan.buffers]
-    )
-    main.attributes["stitch.results"] = attributes.integers(plan.results)
-    main.attributes["stitch.copies"] = ir.ArrayAttr.get([attributes.integers(pair) for pair in plan.copies])
-    main.attributes["stitch.arena_bytes"] = attributes.integer(plan.arena_bytes)
-    main.attributes["stitch.temporary_bytes"] = attributes.integer(plan.temporary_bytes)
+    stitch.BUFFERS.set(main, tuple(buffer.as_attributes() for buffer in plan.buffers))
+    stitch.RESULTS.set(main, plan.results)
+    stitch.COPIES.set(main, plan.copies)
+    stitch.ARENA_BYTES.set(main, plan.arena_bytes)
+    stitch.TEMPORARY_BYTES.set(main, plan.temporary_bytes)
     for call, reads, writes in zip(host_calls(main), plan.reads, plan.writes, strict=True):
-        call.attributes["stitch.reads"] = attributes.integers(reads)
-        call.attributes["stitch.writes"] = attributes.integers(writes)
+        stitch.READS.set(call, reads)
+        stitch.WRITES.set(call, writes)
 
 
 def read_plan(main: ir.Operation) -> BufferPlan:
     """The plan that :func:`annotate` wrote. Raises :class:`PassError` when there is none."""
-    if "stitch.buffers" not in main.attributes:
+    if stitch.BUFFERS.get(main) is None:
         raise PassError("@main carries no buffer plan", hint="run plan-buffers first")
-    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(main.attributes["stitch.buffers"])]
-    copies = [tuple(ir.DenseI64ArrayAttr(pair)) for pair in ir.ArrayAttr(main.attributes["stitch.copies"])]
     calls = host_calls(main)
     return BufferPlan(
-        tuple(Buffer.of_attributes({named.name: named.attr for named in entry}) for entry in entries),
-        attributes.get_integers(main, "stitch.results"),
-        tuple(attributes.get_integers(call, "stitch.reads") for call in calls),
-        tuple(attributes.get_integers(call, "stitch.writes") for call in calls),
-        tuple((pair[0], pair[1]) for pair in copies),
-        attributes.get_integer(main, "stitch.arena_bytes"),
+        tuple(Buffer.of_attributes(fields) for fields in stitch.BUFFERS.require(main)),
+        stitch.RESULTS.require(main),
+        tuple(stitch.READS.require(call) for call in calls),
+        tuple(stitch.WRITES.require(call) for call in calls),
+        tuple((pair[0], pair[1]) for pair in stitch.COPIES.require(main)),
+        stitch.ARENA_BYTES.require(main),
     )

@@ -7,33 +7,30 @@ emitted from a copy of the cluster functions that was printed without locations 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from mlir import ir
 
-from mlirstitch.lowering.attributes import symbol_name
+from mlirstitch.dialects.bindings import print_op
+from mlirstitch.passes.structured import symbol_name
 
 CANONICAL_NAME = "kernels.stitched.mlir"
 """File name under which PTX refers to the canonical text."""
 
 
-def canonical_text(module: ir.Operation, functions: Collection[str]) -> str:
-    """The named functions of a stitched module, in the module's order, printed without locations."""
+def canonical_text(module: ir.Operation) -> str:
+    """The cluster functions of a stitched module, in the module's order, printed without locations."""
     with module.context:
-        copy = module.clone()
-        attributes = copy.operation.attributes
-        for name in [named.name for named in attributes]:
-            del attributes[name]
+        copy = module.clone().operation
+        for name in list(copy.attributes):
+            del copy.attributes[name]
         for op in list(copy.regions[0].blocks[0].operations):
-            if symbol_name(op.operation) not in functions:
+            if symbol_name(op.operation) == "main":
                 op.operation.erase()
-        return str(copy.operation.get_asm(enable_debug_info=False))
+        return print_op(copy)
 
 
-def canonical_functions(text: str) -> dict[str, ir.Operation]:
-    """Functions of a canonical text by name; their locations are its lines. Needs a current context.
+def parse_canonical(text: str) -> ir.Operation:
+    """The module of a canonical text; locations are its lines. Needs a current context.
 
-    The returned operations belong to one module, which lives as long as any of them is referenced.
+    Its functions die with the module: keep it as long as they are used.
     """
-    module = ir.Operation.parse(text, source_name=CANONICAL_NAME)
-    return {symbol_name(op.operation): op.operation for op in module.regions[0].blocks[0].operations}
+    return ir.Operation.parse(text, source_name=CANONICAL_NAME).operation

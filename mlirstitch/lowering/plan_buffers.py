@@ -11,16 +11,14 @@ from typing import ClassVar
 
 from mlir import ir
 
+from mlirstitch.dialects import stitch
+from mlirstitch.dialects.locations import refusal, source_line
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.arena import Lifetime, assign_offsets
-from mlirstitch.lowering.attributes import element_attributes
-from mlirstitch.lowering.buffers import DTYPE_BYTES, MEMORY_TYPES, Buffer, BufferPlan, annotate, host_function
+from mlirstitch.lowering.buffers import Buffer, BufferPlan, annotate, host_function
 from mlirstitch.passes.base import Pass, register_pass
-from mlirstitch.passes.locations import refusal, source_line
 
-_DTYPE_OF_TYPE = {"i1": "bool", "i8": "int8"} | {
-    text: name for name, text in MEMORY_TYPES.items() if name not in ("bool", "int8", "uint8")
-}
+_DTYPE_OF_TYPE = {element: name for name, element in stitch.DTYPES.items() if name != "uint8"}
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
@@ -70,26 +68,20 @@ class _Planner:
         return len(self.buffers) - 1
 
     def _argument_buffer(self, number: int, value: ir.Value) -> Buffer:
-        attributes = _strings(self.main, "arg_attrs", number)
-        role = attributes.get("stitch.role", "input")
-        if role not in ("input", "weight", "constant"):
-            raise PassError(
-                f"argument {number} of @main has the unknown role {role!r}",
-                hint="stitch.role is input, weight or constant",
-            )
-        return _buffer(role, attributes.get("stitch.name", f"arg{number}"), value, attributes.get("stitch.dtype"))
+        role = stitch.ROLE.of_argument(self.main, number) or "input"
+        name = stitch.NAME.of_argument(self.main, number) or f"arg{number}"
+        return _buffer(role, name, value, stitch.DTYPE.of_argument(self.main, number))
 
     def _output_buffer(self, position: int, value: ir.Value) -> Buffer:
-        attributes = _strings(self.main, "res_attrs", position)
-        name = attributes.get("stitch.name", f"out{position}")
-        return _buffer("output", name, value, attributes.get("stitch.dtype"))
+        name = stitch.NAME.of_result(self.main, position) or f"result{position}"
+        return _buffer("output", name, value, stitch.DTYPE.of_result(self.main, position))
 
     def _mutations(self) -> dict[int, int]:
         """Result position -> buffer of the argument whose new contents it is."""
         by_name = {buffer.name: number for number, buffer in enumerate(self.buffers)}
         found: dict[int, int] = {}
         for position, value in enumerate(self.returned):
-            name = _strings(self.main, "res_attrs", position).get("stitch.mutates")
+            name = stitch.MUTATES.of_result(self.main, position)
             if name is None:
                 continue
             if name not in by_name:
@@ -105,7 +97,7 @@ class _Planner:
                 )
             shape, dtype = _shape_and_type(value)
             buffer = self.buffers[target]
-            if shape != buffer.shape or MEMORY_TYPES[dtype] != MEMORY_TYPES[buffer.dtype]:
+            if shape != buffer.shape or stitch.DTYPES[dtype] != stitch.DTYPES[buffer.dtype]:
                 raise PassError(
                     f"result {position} of @main ({value.type}) cannot become the contents of argument "
                     f"{name!r} ({buffer.dtype} {list(buffer.shape)})"
@@ -226,18 +218,9 @@ def _shape_and_type(value: ir.Value) -> tuple[tuple[int, ...], str]:
 def _buffer(role: str, name: str, value: ir.Value, declared: str | None) -> Buffer:
     """A buffer for ``value``; ``declared`` overrides the dtype that its IR type suggests."""
     shape, dtype = _shape_and_type(value)
-    if declared is not None:
-        if declared not in DTYPE_BYTES:
-            raise PassError(f"{name!r} has the unknown dtype {declared!r}", hint=f"known: {', '.join(DTYPE_BYTES)}")
-        if MEMORY_TYPES[declared] != MEMORY_TYPES[dtype]:
-            raise PassError(f"{name!r} is declared {declared} but its type is {value.type}")
+    if declared is not None and stitch.DTYPES[declared] != stitch.DTYPES[dtype]:
+        raise PassError(f"{name!r} is declared {declared} but its type is {value.type}")
     return Buffer(role, name, shape, declared or dtype)
-
-
-def _strings(main: ir.Operation, which: str, number: int) -> dict[str, str]:
-    """The string attributes of one argument or result of a function."""
-    found = element_attributes(main, which, number)
-    return {name: ir.StringAttr(value).value for name, value in found.items() if isinstance(value, ir.StringAttr)}
 
 
 def _check_names(buffers: list[Buffer]) -> None:

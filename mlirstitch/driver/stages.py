@@ -1,0 +1,208 @@
+"""The table of the compiler: which stage leads from which level to which, and by which passes.
+
+Every stage is a pipeline that ``mlirstitch-opt`` runs as well. :func:`run_stages` runs a slice of the table.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlir import ir
+
+from mlirstitch import lowering
+from mlirstitch.dialects import invariants, parse_module
+from mlirstitch.dialects.bindings import print_op
+from mlirstitch.errors import InternalError, MlirstitchError, PipelineError
+from mlirstitch.lowering.canonical import CANONICAL_NAME, canonical_text
+from mlirstitch.lowering.host_program import host_program
+from mlirstitch.lowering.nvvm_to_ptx import extract_ptx
+from mlirstitch.options import LEVELS, CompileOptions
+from mlirstitch.passes.normalize import NORMALIZE_PASSES
+from mlirstitch.passes.pipeline import run_pipeline
+from mlirstitch.passes.reproducer import write_reproducer
+
+_OPTION_ATTRIBUTES = ("target", "numerics", "library")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the compiler.
+
+    Attributes:
+        name: shown while it runs; key of its time.
+        start, end: level before and after.
+        passes: pipeline elements, in order; empty for the identity.
+    """
+
+    name: str
+    start: str
+    end: str
+    passes: tuple[str, ...]
+
+    @property
+    def pipeline(self) -> str:
+        """Pipeline text, anchored on ``builtin.module``; "" for the identity."""
+        return f"builtin.module({','.join(self.passes)})" if self.passes else ""
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("normalize", "linalg", "linalg", NORMALIZE_PASSES),
+    Stage("partition", "linalg", "partitioned", ()),
+    Stage("stitch", "partitioned", "stitched", ("stitch-cluster", "stitch-outline", "stitch-schedule")),
+    Stage("plan and emit", "stitched", "gpu", lowering.STITCHED_TO_GPU),
+    Stage("lower", "gpu", "nvvm", lowering.GPU_TO_NVVM),
+    Stage("assemble", "nvvm", "ptx", lowering.NVVM_TO_PTX),
+)
+"""All stages in order. Without a partition plan the partition is the identity: one device."""
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What :func:`run_stages` leaves.
+
+    Attributes:
+        texts: the module's text at every level that was passed through, with source locations.
+        kernels_text: canonical text of the clusters, to which ``.loc`` lines in PTX refer; "" if not stitched here.
+        ptx: PTX text by module name; empty unless the ptx level was reached.
+        program: launch plan (docs/manifest.md, "A program"); None unless the gpu level was reached.
+        timings: seconds by stage name.
+    """
+
+    texts: dict[str, str]
+    kernels_text: str
+    ptx: dict[str, str]
+    program: dict[str, Any] | None
+    timings: dict[str, float]
+
+
+def select_stages(options: CompileOptions) -> tuple[Stage, ...]:
+    """The stages from ``options.from_level`` to ``options.to_level``.
+
+    Raises :class:`PipelineError` if the compiler would have to go backwards. From linalg to linalg is normalisation.
+    """
+    first, last = LEVELS.index(options.from_level), LEVELS.index(options.to_level)
+    if first > last:
+        raise PipelineError(
+            f"cannot get from level {options.from_level} back to {options.to_level}",
+            hint=f"levels in order: {', '.join(LEVELS)}",
+        )
+    return tuple(s for s in STAGES if first <= LEVELS.index(s.start) and LEVELS.index(s.end) <= last)
+
+
+def run_stages(
+    source: str | ir.Module,
+    options: CompileOptions,
+    *,
+    source_name: str = "-",
+    on_stage: Callable[[str], None] | None = None,
+) -> StageResult:
+    """Run the stages that ``options`` selects on a module, which is changed in place, or on a text.
+
+    ``options.dump`` names a folder that receives ``NN_<level>.mlir`` for the input and after every stage, the canonical
+    text of the clusters, and the PTX and the program when they exist; each ``.mlir`` file can be fed back. ``on_stage``
+    is called with the name of every stage before it runs.
+
+    Raises:
+        MlirstitchError: malformed text, or IR that breaks the promises of its level.
+        PassError: a stage refuses the module. With ``options.reproducer`` set, a folder that repeats it is left there.
+        InternalError: a stage broke; the folder is left in any case, in the working folder by default.
+    """
+    stages = select_stages(options)
+    module = parse_module(source, source_name) if isinstance(source, str) else source
+    run = _Run(module, options, on_stage or (lambda _: None))
+    run.start()
+    for stage in stages:
+        run.stage(stage)
+    return run.result()
+
+
+class _Run:
+    """One run over the table: the module and what has been collected from it so far."""
+
+    def __init__(self, module: ir.Module, options: CompileOptions, on_stage: Callable[[str], None]) -> None:
+        self.module = module
+        self.options = options
+        self.on_stage = on_stage
+        self.level = options.from_level
+        self.texts: dict[str, str] = {}
+        self.timings: dict[str, float] = {}
+        self.kernels_text = ""
+        self.files = 0
+
+    def start(self) -> None:
+        """Write what later passes read of the options, and take the first text."""
+        if self.level == "linalg":
+            invariants.check(self.module, "input")
+            values = " ".join(f"{name}={getattr(self.options, name)}" for name in _OPTION_ATTRIBUTES)
+            run_pipeline(self.module, f"builtin.module(stitch-set-module-attributes{{{values}}})")
+        else:
+            attributes = self.module.operation.attributes
+            with self.module.context:
+                for name in _OPTION_ATTRIBUTES:
+                    if f"stitch.{name}" not in attributes:
+                        attributes[f"stitch.{name}"] = ir.StringAttr.get(getattr(self.options, name))
+            invariants.check(self.module, self.level)
+        self._collect()
+
+    def stage(self, stage: Stage) -> None:
+        self.on_stage(stage.name)
+        with self._timed(stage.name), self._reproducing(stage):
+            if stage.pipeline:
+                run_pipeline(self.module, stage.pipeline)
+            invariants.check(self.module, stage.end)
+            self.level = stage.end
+        self._collect()
+
+    def result(self) -> StageResult:
+        """The result; with a dump folder, PTX and program are written too."""
+        operation = self.module.operation
+        reached = LEVELS.index(self.level)
+        program = host_program(operation) if reached >= LEVELS.index("gpu") else None
+        ptx = extract_ptx(operation) if self.level == "ptx" else {}
+        if program is not None:
+            self._write("program.json", json.dumps(program, indent=1))
+        for name, text in ptx.items():
+            self._write(f"{name}.ptx", text)
+        return StageResult(self.texts, self.kernels_text, ptx, program, self.timings)
+
+    def _collect(self) -> None:
+        text = print_op(self.module.operation, locations=True)
+        self.texts[self.level] = text
+        self._write(f"{self.files:02d}_{self.level}.mlir", text)
+        self.files += 1
+        if self.level == "stitched":
+            self.kernels_text = canonical_text(self.module.operation)
+            self._write(CANONICAL_NAME, self.kernels_text)
+
+    def _write(self, name: str, text: str) -> None:
+        if not self.options.dump:
+            return
+        folder = Path(self.options.dump)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text if text.endswith("\n") else text + "\n")
+        except OSError as error:
+            raise PipelineError(f"cannot write the dump folder {folder}: {error.strerror}") from error
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.timings[name] = time.perf_counter() - started
+
+    @contextmanager
+    def _reproducing(self, stage: Stage) -> Iterator[None]:
+        """Leave a folder that repeats a failure of ``stage``, where :func:`run_stages` promises one."""
+        before = self.module.operation.clone()
+        try:
+            yield
+        except MlirstitchError as error:
+            if self.options.reproducer or isinstance(error, InternalError):
+                error.reproducer = str(write_reproducer(before, stage.pipeline, self.options.reproducer or ".", error))
+            raise
