@@ -30,7 +30,7 @@ def read_npz(path: str | Path, signature: Signature) -> list[Array]:
     arrays = _load(Path(path))
     wanted = signature.inputs
     names = [value.name for value in wanted]
-    if len(set(names)) != len(names) or not set(arrays) <= set(names):
+    if len(set(names)) != len(names) or not set(arrays) & set(names):
         names = [f"arr_{k}" for k in range(len(wanted))]
     missing = [value.name for value, name in zip(wanted, names, strict=True) if name not in arrays]
     extra = sorted(set(arrays) - set(names))

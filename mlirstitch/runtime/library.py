@@ -125,18 +125,25 @@ def _convolution(match: re.Match[str], attributes: Any) -> _Contraction | str:
     depthwise, rank, image, kernel = match.groups()
     space = "".join(letter for letter in image if letter in "dhw")
     wanted = sorted(letter for letter in kernel if letter in "dhw")
-    if len(space) != int(rank) or sorted(space) != wanted or len(set(image)) != len(image):
+    letters_fit = ("f" in kernel) != bool(depthwise) and ("m" not in kernel or depthwise)
+    if len(space) != int(rank) or sorted(space) != wanted or len(set(image)) != len(image) or not letters_fit:
         return f"unknown convolution layout {match.group(0)!r}"
-    strides = tuple(attributes.get("strides", (1,) * len(space)))
-    dilations = tuple(attributes.get("dilations", (1,) * len(space)))
-    if any(
-        len(steps) != len(space) or not all(type(s) is int and s > 0 for s in steps) for steps in (strides, dilations)
-    ):
-        return f"strides {strides} and dilations {dilations} must be {len(space)} positive integers each"
+    strides = _steps(attributes, "strides", len(space))
+    dilations = _steps(attributes, "dilations", len(space))
+    if strides is None or dilations is None:
+        return f"strides and dilations must be {len(space)} positive integers each"
     result = image + ("m" if "m" in kernel else "") if depthwise else image.replace("c", "f")
     # Positions inside a window are loop dims of their own, written in capitals.
     windows = "".join(letter.upper() if letter in space else letter for letter in kernel)
     return _Contraction(image, windows, result, strides, dilations, space)
+
+
+def _steps(attributes: Any, name: str, rank: int) -> tuple[int, ...] | None:
+    """A step a spatial dim, 1 where the attribute is missing; None if it is malformed."""
+    steps = attributes.get(name, [1] * rank)
+    if not isinstance(steps, list | tuple) or len(steps) != rank:
+        return None
+    return tuple(steps) if all(type(step) is int and step > 0 for step in steps) else None
 
 
 def _misfit(plan: _Contraction, call: LibraryCall) -> str | None:
