@@ -86,10 +86,10 @@ def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
     for name in ("strides", "dilations"):
         if name in op.attributes:
             values = [int(value) for value in ir.DenseIntElementsAttr(op.attributes[name])]
-            found[name] = ir.DenseI64ArrayAttr.get(values)
+            found[name] = ir.DenseI64ArrayAttr.get(values, op.context)
     parts = structured(op)
     if op.name in MATMUL_OPS and parts is not None:
-        found["indexing_maps"] = ir.ArrayAttr.get([_dims(op, affine_map) for affine_map in parts.maps])
+        found["indexing_maps"] = ir.ArrayAttr.get([_dims(op, affine_map) for affine_map in parts.maps], op.context)
     return found
 
 
@@ -99,4 +99,4 @@ def _dims(op: ir.Operation, affine_map: ir.AffineMap) -> ir.Attribute:
         if not isinstance(expr, ir.AffineDimExpr):
             raise refusal(op, f"a library call cannot read by {affine_map}", hint="compile with library=none")
         dims.append(expr.position)
-    return ir.DenseI64ArrayAttr.get(dims)
+    return ir.DenseI64ArrayAttr.get(dims, op.context)

@@ -24,6 +24,7 @@ from mlirstitch.lowering.canonical import canonical_text, parse_canonical
 from mlirstitch.lowering.kernel import emit_kernel
 from mlirstitch.lowering.launch_limits import Launch, check_launch
 from mlirstitch.lowering.library_calls import library_call
+from mlirstitch.lowering.ptx_target import DATA_LAYOUT, nvvm_target
 from mlirstitch.passes.base import Pass, register_pass
 from mlirstitch.passes.op_kind import Kind, is_pooling
 from mlirstitch.passes.stitching.template import Cluster, Schedule
@@ -33,8 +34,6 @@ from mlirstitch.target import Target
 STITCHED_TO_GPU = ("plan-buffers", "convert-stitch-to-gpu")
 """Passes of the stage."""
 KERNEL_MODULE = "kernels"
-DATA_LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
-"""LLVM's layout of nvptx64. Without it MLIR splits 64-bit loads in two."""
 _KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 
 
@@ -105,7 +104,7 @@ def _build_kernels(module: ir.Operation, launched: dict[str, ir.Operation], targ
             "gpu.module",
             attributes={
                 "sym_name": stitch.STRING.write(KERNEL_MODULE),
-                "targets": ir.ArrayAttr.get([ir.Attribute.parse(f'#nvvm.target<O = 3, chip = "{target.chip}">')]),
+                "targets": ir.ArrayAttr.get([ir.Attribute.parse(nvvm_target(target))]),
                 "llvm.data_layout": stitch.STRING.write(DATA_LAYOUT),
             },
             regions=1,
@@ -132,12 +131,14 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
         error.source = _user_source(error.source, original, function)
         raise
     kernel = kernel.operation
+    traffic = stitch.TRAFFIC.get(kernel)
+    stitch.TRAFFIC.remove(kernel)  # it describes launches
     return _Kernel(
         name,
         schedule,
         _kind(cluster),
         _static_shared_bytes(kernel),
-        stitch.TRAFFIC.get(kernel),
+        traffic,
     )
 
 
