@@ -27,8 +27,8 @@ def passes_document() -> str:
         "# Passes",
         _NOTICE,
         "",
-        "Passes written in Python, as they are named in pipeline texts and as flags of `mlirstitch-opt`. Passes of MLIR",
-        "may stand beside them in every pipeline; `mlir-opt --help` lists those.",
+        "Passes written in Python, as they are named in pipeline texts and as flags of `mlirstitch-opt`. Passes of",
+        "MLIR may stand beside them in every pipeline; `mlir-opt --help` lists those.",
     ]
     groups: dict[str, list[PassDocumentation]] = {}
     for entry in document_passes():
@@ -54,8 +54,8 @@ def options_document() -> str:
         "# Options of a compilation",
         _NOTICE,
         "",
-        "Every option is a keyword of `mlirstitch.compile`, a flag of `mlirstitch compile` and an environment variable. The",
-        "keyword or flag wins over the variable, the variable over the default.",
+        "Every option is a keyword of `mlirstitch.compile`, a flag of `mlirstitch compile` and a variable of the",
+        "environment. The keyword or flag wins over the variable, the variable over the default.",
         "",
         "| keyword | flag | variable | default | meaning |",
         "|---|---|---|---|---|",
