@@ -22,6 +22,7 @@ from sample_bundles import (
 from mlirstitch.errors import BundleError, LaunchError
 from mlirstitch.runtime import Executor, open_device
 from mlirstitch.runtime.bundle import Bundle
+from mlirstitch.runtime.dtypes import aligned_copy
 from mlirstitch.runtime.program import Copy, Value
 
 F32 = np.float32
@@ -49,6 +50,17 @@ def test_strided_and_unaligned_inputs_are_read_as_their_elements():
     executor = Executor(add_bundle(), HostDevice())
     for x in (wide[::4], wide[::-1][:8], wide[1:9]):
         np.testing.assert_array_equal(executor.run([x])[0], x + 2 * np.arange(8, dtype=F32))
+
+
+def test_an_aligned_input_is_used_where_it_stands():
+    x, seen = aligned_copy(ones()), []
+
+    def look(a, _b, y):
+        seen.append(np.shares_memory(a, x))
+        y.view(F32)[...] = 0
+
+    Executor(add_bundle(), HostDevice({"add": look})).run([x])
+    assert seen == [True, False]
 
 
 def test_a_read_only_input_is_fine():
@@ -97,7 +109,8 @@ def test_in_place_updates_reach_the_caller_and_the_weights():
 
 
 def test_a_failed_run_leaves_arrays_weights_and_executor_as_they_were():
-    bundle = counter_bundle()
+    # Aligned storage is what the device would use in place, were it only read.
+    bundle = dataclasses.replace(counter_bundle(), weights={"total": aligned_copy(np.zeros(4, F32))})
     device = HostDevice()
     executor = Executor(bundle, device)
     works = device.kernels["add"]
@@ -108,7 +121,7 @@ def test_a_failed_run_leaves_arrays_weights_and_executor_as_they_were():
             raise LaunchError("out of bounds", hint="look there")
 
     device.kernels["add"] = fails_at_second
-    state = np.zeros(4, F32)
+    state = aligned_copy(np.zeros(4, F32))
     with pytest.raises(LaunchError, match=r"step 1 of 3 \(kernel add\): out of bounds") as caught:
         executor.run([ones(4), state])
     assert caught.value.source == "model.py:7"

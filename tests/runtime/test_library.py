@@ -104,6 +104,12 @@ def test_narrow_floats_accumulate_in_f32_and_are_rounded_once():
     assert result[0, 0] == 320_000
 
 
+def test_operands_are_not_rounded_to_a_narrower_result():
+    left, right = np.array([[1 + 2**-10, -1]], np.float16), np.ones((1, 2), np.float16)
+    call = call_of("matmul_transpose_b", [[1, 2]] * 2 + [[1, 1]], ["float16", "float16", "bfloat16"])
+    assert compute(call, left, right)[0, 0] == 2**-10
+
+
 def test_integers_accumulate_and_wrap_in_the_type_of_the_result():
     big = np.full((1, 4), 100, np.int8)
     wide = compute(call_of("matmul_transpose_b", [[1, 4]] * 2 + [[1, 1]], ["int8", "int8", "int32"]), big, big)
