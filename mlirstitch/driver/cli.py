@@ -134,8 +134,9 @@ def run_command(
 ) -> None:
     """Run BUNDLE on a device and write or describe its outputs.
 
-    numpy's files have no bfloat16: such a tensor is read from float32 values that bfloat16 can represent, and written
-    as float32. Without -o one line per output is printed.
+    Inputs are found by name, or by position (arr_0, arr_1, ...). numpy's files have no bfloat16: an output y of that
+    type is stored as y.bfloat16, its bits as uint16, and inputs are taken in the same form. Without -o one line per
+    output is printed.
 
     \b
     Examples:

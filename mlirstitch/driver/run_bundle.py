@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mlirstitch.driver.array_files import random_inputs, read_inputs, write_outputs
 from mlirstitch.driver.console import note, progress
 from mlirstitch.driver.report.quantities import byte_size, count, seconds
 from mlirstitch.errors import LaunchError
 from mlirstitch.runtime import Executor, RunReport, open_device, read_bundle
+from mlirstitch.runtime.arrays import random_inputs, read_npz, write_npz
 from mlirstitch.runtime.dtypes import Array, describe_array
 from mlirstitch.runtime.program import Step, title
 
@@ -34,10 +34,10 @@ def run_bundle(
     executor = Executor(bundle, open_device(device))
     signature = executor.signature
     if inputs_path is None:
-        note("no --inputs: floats are random from a fixed seed, integers are zero")
-        inputs = random_inputs(signature.inputs)
+        note("no --inputs: random inputs from a fixed seed, integers are 0 or 1")
+        inputs = random_inputs(signature)
     else:
-        inputs = read_inputs(inputs_path, signature.inputs)
+        inputs = read_npz(inputs_path, signature)
 
     with progress(f"running {bundle_path}") as show:
 
@@ -46,17 +46,21 @@ def run_bundle(
 
         outputs, report = executor.run_with_report(inputs, on_step=on_step)
 
-    updates = {m.name: inputs[k] for m in signature.mutated for k, v in enumerate(signature.inputs) if v.name == m.name}
-    named = {value.name: array for value, array in zip(signature.outputs, outputs, strict=True)} | updates
+    # Inputs that the program updates in place are results too.
+    mutated = {mutation.buffer for mutation in signature.mutated}
+    updated = [
+        (value.name, array) for value, array in zip(signature.inputs, inputs, strict=True) if value.buffer in mutated
+    ]
+    named = [*((value.name, array) for value, array in zip(signature.outputs, outputs, strict=True)), *updated]
     if profile:
         print("\n".join(profile_lines(report)), file=sys.stderr)
     if trace_path is not None:
         _write_text(Path(trace_path), report.chrome_trace())
     if output_path is not None:
-        write_outputs(output_path, named)
+        write_npz(output_path, [array for _, array in named], [name for name, _ in named])
         note(f"wrote {count(len(named), 'array')} to {output_path} ({seconds(report.seconds)})")
         return []
-    return [_describe(name, array) for name, array in named.items()]
+    return [_describe(name, array) for name, array in named]
 
 
 def profile_lines(report: RunReport) -> Iterator[str]:

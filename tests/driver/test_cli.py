@@ -176,8 +176,8 @@ def test_profile_and_trace_tell_the_time_of_every_step(capsys, bundle, tmp_path)
     [
         ({"x": np.zeros(4)}, "expected float32 [4], got float64 [4]"),
         ({"x": np.zeros(5, np.float32)}, "expected float32 [4], got float32 [5]"),
-        ({}, "lacks x"),
-        ({"x": np.zeros(4, np.float32), "z": np.zeros(1)}, "holds z"),
+        ({}, "has no input 'x'"),
+        ({"x": np.zeros(4, np.float32), "z": np.zeros(1)}, "has an array 'z' that is no input"),
     ],
     ids=["dtype", "shape", "missing", "extra"],
 )

@@ -1,0 +1,88 @@
+"""``make demo``: a BERT layer from PyTorch to PTX, run on the emulated device and compared with eager.
+
+``python -m mlirstitch.driver.demo [FOLDER]`` writes the bundle into FOLDER (demo-out).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mlirstitch.driver.console import note, progress, report_error
+from mlirstitch.driver.report.quantities import byte_size, count, seconds
+from mlirstitch.driver.report.summary import Summary
+from mlirstitch.driver.report.unfused import Unfused
+
+WORKLOAD = "bert_layer"
+BUNDLE = "bert_layer.bundle"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point. Returns the exit code: 0, or that of the error that was printed."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        demonstrate(Path(given[0] if given else "demo-out"))
+        return 0
+    except BaseException as error:
+        return report_error(error)
+
+
+def demonstrate(folder: Path) -> None:
+    """Compile, run, compare; print the findings on stdout. Raises MlirstitchError if the results are wrong."""
+    import torch
+
+    from mlirstitch.driver.bench.accuracy import within_bound, worst_error
+    from mlirstitch.driver.bench.workloads import get
+    from mlirstitch.driver.compile import compile
+    from mlirstitch.driver.report.summary import summarise
+    from mlirstitch.driver.report.unfused import unfused
+    from mlirstitch.errors import MlirstitchError
+    from mlirstitch.target import Target
+
+    program = get(WORKLOAD).build("small")
+    shape = ", ".join(map(str, program.inputs[0].shape))
+    weights = sum(weight.numel() for weight in program.module.parameters())
+    print(f"A BERT layer in PyTorch: input [{shape}], {weights:,} random weights, float32.")
+    with progress("compiling") as show:
+        compiled = compile(program.module, program.inputs, on_phase=show)
+    print(f"Compiled for {compiled.target} in {seconds(sum(compiled.timings.values()))}.\n")
+
+    before = unfused(compiled.text("linalg"))
+    after = summarise(compiled.bundle.program(), Target.parse(compiled.target))
+    print("\n".join(comparison(before, after)))
+
+    bundle = folder / BUNDLE
+    compiled.save(bundle)
+    with progress("running on the emulated device"):
+        results, report = compiled.run_with_report(*program.inputs)
+    with torch.no_grad():
+        wide = program.to(torch.float64)
+        reference = wide.module(*wide.inputs)
+        error = worst_error(results, reference)
+        eager_error = worst_error(program.module(*program.inputs), reference)
+    print(f"\nRan on the emulated device: {count(report.launches, 'launch', 'launches')} in {seconds(report.seconds)}.")
+    print(f"Largest error against eager in float64: {error:.1e} (eager in float32: {eager_error:.1e}).")
+
+    print(f"\nPTX:    {', '.join(str(path) for path in sorted(bundle.glob('kernels/*.ptx')))}")
+    print(f"Bundle: {bundle}")
+    note(f"\nNext: .venv/bin/mlirstitch explain {bundle}")
+    if not within_bound(error, eager_error):
+        raise MlirstitchError(f"the compiled layer is off by {error:.1e}, eager by {eager_error:.1e}")
+
+
+def comparison(before: Unfused, after: Summary) -> Iterator[str]:
+    """Lines of the table: launches and bytes with one kernel per op, and stitched."""
+    launches = after.launches
+    rows = [
+        ("", "one kernel per op", "stitched"),
+        ("kernels of memory-bound ops", str(before.memory_bound), str(launches.memory_bound + launches.copies)),
+        ("contractions", str(before.compute_bound), str(launches.compute_bound)),
+        ("bytes touched", byte_size(before.bytes), byte_size(after.bytes.arguments)),
+    ]
+    for title, left, right in rows:
+        yield f"{title:<28}  {left:>17}  {right:>10}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
