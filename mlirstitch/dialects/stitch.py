@@ -212,6 +212,18 @@ KIND = StitchAttribute(
     ("light", "expensive", "reduction", "movement", "compute"),
 )
 CLUSTER = StitchAttribute("stitch.cluster", ("func.func",), UNIT, "the function is one cluster: it becomes one kernel")
+MEMBER = StitchAttribute(
+    "stitch.cluster",
+    ("linalg.*", "tensor.*"),
+    INTEGERS,
+    "numbers of the clusters that compute the op; several where each computes it for itself",
+)
+APART = StitchAttribute(
+    "stitch.apart",
+    ("func.func",),
+    _array_of(FIELDS),
+    "tensors that go from one cluster to another through memory: clusters, ops, lines, rule, detail, tensor, bytes",
+)
 CLUSTER_NAME = StitchAttribute(
     "stitch.cluster", ("gpu.launch_func", "func.call"), STRING, "name of the cluster function this step computes"
 )
@@ -220,6 +232,9 @@ SCHEDULE = StitchAttribute(
     ("func.func",),
     SCHEDULE_CODEC,
     "how the cluster runs: template, grid, block, vector, shared_bytes, parameters, schemes",
+)
+LIBRARY_OP = StitchAttribute(
+    "stitch.library", ("linalg.*",), STRING, "library routine (a linalg op's name) that computes this op"
 )
 LIBRARY = StitchAttribute(
     "stitch.library", ("func.func", "func.call"), STRING, "library routine (a linalg op's name) that computes this"

@@ -1,0 +1,78 @@
+"""``stitch-cluster``: decide which ops share a kernel, and write it on the ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlirstitch.dialects import stitch
+from mlirstitch.dialects.locations import source_line
+from mlirstitch.passes.base import Pass, register_pass
+from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, check_plan
+from mlirstitch.passes.stitching.graph import Graph, build_graph
+from mlirstitch.passes.stitching.greedy import GreedyClusterer
+from mlirstitch.passes.stitching.judge import Limits
+from mlirstitch.passes.structured import main_function
+from mlirstitch.target import Target
+
+
+@register_pass
+@dataclass(frozen=True)
+class StitchCluster(Pass):
+    """Group the ops of ``@main`` into clusters, one kernel each.
+
+    Writes ``stitch.cluster = array<i64: n, ...>`` on every op that a kernel computes (several numbers where each of
+    several kernels computes the op for itself), ``stitch.library`` on ops given to a library, and ``stitch.apart`` on
+    ``@main``: one entry for every tensor that still goes from one kernel to another through memory, with the rule.
+    Constants, fills, ``tensor.empty``, masks that read no tensor, and reshapes belong to whoever uses them.
+
+    Options: ``max-ops`` and ``max-arguments`` bound one kernel.
+    """
+
+    NAME = "stitch-cluster"
+
+    max_ops: int = Limits.ops
+    max_arguments: int = Limits.arguments
+
+    def run(self, op: ir.Operation) -> None:
+        main = main_function(op)
+        if main is None:
+            return
+        graph = build_graph(main)
+        target = Target.parse(stitch.TARGET.require(op))
+        clusterer = GreedyClusterer(Limits(self.max_ops, self.max_arguments))
+        plan = clusterer.plan(graph, target, stitch.LIBRARY_MODE.require(op))
+        check_plan(graph, plan)
+        write_plan(graph, plan)
+
+
+def write_plan(graph: Graph, plan: FusionPlan) -> None:
+    """Write a fusion plan onto the ops and the function."""
+    places: dict[int, list[int]] = {}
+    for number, cluster in enumerate(plan.clusters):
+        for node in cluster.nodes:
+            places.setdefault(node, []).append(number)
+        if cluster.library:
+            stitch.LIBRARY_OP.set(graph.ops[cluster.nodes[0]], cluster.library)
+    for node, numbers in places.items():
+        stitch.MEMBER.set(graph.ops[node], tuple(numbers))
+    with graph.function.context:
+        stitch.APART.set(graph.function, tuple(_entry(graph, pair, places) for pair in plan.apart))
+
+
+def _entry(graph: Graph, pair: Apart, places: dict[int, list[int]]) -> dict[str, ir.Attribute]:
+    producer, consumer = graph.ops[pair.producer], graph.ops[pair.consumer]
+    fields: dict[str, ir.Attribute] = {
+        "clusters": ir.DenseI64ArrayAttr.get([places[pair.producer][0], places[pair.consumer][0]]),
+        "ops": ir.ArrayAttr.get([ir.StringAttr.get(producer.name), ir.StringAttr.get(consumer.name)]),
+        "lines": ir.ArrayAttr.get(
+            [ir.StringAttr.get(source_line(producer.location)), ir.StringAttr.get(source_line(consumer.location))]
+        ),
+        "rule": ir.StringAttr.get(pair.rule.value),
+        "tensor": ir.StringAttr.get(pair.tensor),
+        "bytes": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), pair.bytes),
+    }
+    if pair.detail:
+        fields["detail"] = ir.StringAttr.get(pair.detail)
+    return fields

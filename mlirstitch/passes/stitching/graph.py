@@ -1,0 +1,273 @@
+"""The dependency graph of ``@main``: which op on tensors reads whose results.
+
+Nodes are the ops that a kernel must compute. Three sorts of ops are no nodes: *free* ops (constants, ``tensor.empty``,
+fills, and element-wise ops that read no tensor, such as a causal mask made of ``linalg.index``), which every cluster
+that needs them computes for itself, *views* (``expand_shape``, ``collapse_shape``), which cost nothing, and the
+terminator. Edges look through views and free ops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlirstitch.dialects.walk import walk
+from mlirstitch.passes.op_kind import VIEW_OPS, Kind, op_kind
+from mlirstitch.passes.stitching.template import Cluster
+from mlirstitch.passes.structured import block_ops, defining_op, is_tensor, shape_of, structured
+
+PASSIVE_OPS = frozenset(("arith.constant", "tensor.empty", "linalg.fill"))
+BYTES_PER_ELEMENT = {1: 1, 8: 1, 16: 2, 32: 4, 64: 8}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The graph of one function.
+
+    Attributes:
+        function: the ``func.func``.
+        ops: the nodes, in program order; a node's number is its index here.
+        kinds: kind of every node.
+        reads: tensors every node reads from other nodes or from arguments, views looked through, in operand order.
+        predecessors, successors: numbers of the nodes read from, and read by; ascending.
+        producer: the node that defines a tensor.
+        returned: nodes with a result that ``@main`` returns, as it is or through a view.
+        number: number of a node's op.
+    """
+
+    function: ir.Operation
+    ops: tuple[ir.Operation, ...]
+    kinds: tuple[Kind | None, ...]
+    reads: tuple[tuple[ir.Value, ...], ...]
+    predecessors: tuple[tuple[int, ...], ...]
+    successors: tuple[tuple[int, ...], ...]
+    producer: dict[ir.Value, int]
+    returned: frozenset[int]
+    number: dict[ir.Operation, int]
+
+    def crossing(self, producers: Collection[int], consumers: Collection[int]) -> list[ir.Value]:
+        """The tensors that nodes in ``consumers`` read from nodes in ``producers``, each once."""
+        found: dict[ir.Value, None] = {}
+        for consumer in consumers:
+            for value in self.reads[consumer]:
+                if self.producer.get(value, -1) in producers:
+                    found[value] = None
+        return list(found)
+
+    def cluster(self, nodes: Iterable[int], duplicated: Collection[int] = frozenset()) -> Cluster:
+        """The cluster that the nodes form, with the free ops and views they need.
+
+        ``duplicated`` are nodes that every consumer computes for itself, so that their results are never outputs.
+        """
+        return _ClusterBuilder(self, tuple(sorted(nodes)), duplicated).build()
+
+    def iteration_space(self, node: int) -> int:
+        """Number of body evaluations of a node: the product of its loop sizes, or the size of its result."""
+        view = structured(self.ops[node])
+        if view is not None:
+            return math.prod(view.loop_sizes())
+        return max(math.prod(shape_of(result)) for result in self.ops[node].results)
+
+    def elements(self, node: int) -> int:
+        """Size of a node's largest result, elements."""
+        return max(math.prod(shape_of(result)) for result in self.ops[node].results)
+
+
+def build_graph(function: ir.Operation) -> Graph:
+    """Build the graph of a function in canonical linalg form."""
+    ops = block_ops(function)
+    entry = function.regions[0].blocks[0]
+    returned_values = {root(value) for value in ops[-1].operands}
+    free = _free_ops(ops[:-1], entry, returned_values)
+    nodes = [op for op in ops[:-1] if op.name not in VIEW_OPS and op not in free]
+    number = {op: i for i, op in enumerate(nodes)}
+    producer: dict[ir.Value, int] = {result: i for i, op in enumerate(nodes) for result in op.results}
+    reads = tuple(tuple(_roots(op, entry, free)) for op in nodes)
+    predecessors = tuple(tuple(sorted({producer[v] for v in values if v in producer})) for values in reads)
+    successors: list[list[int]] = [[] for _ in nodes]
+    for node, sources in enumerate(predecessors):
+        for source in sources:
+            successors[source].append(node)
+    return Graph(
+        function,
+        tuple(nodes),
+        tuple(op_kind(op) for op in nodes),
+        reads,
+        predecessors,
+        tuple(tuple(targets) for targets in successors),
+        producer,
+        frozenset(producer[value] for value in returned_values if value in producer),
+        number,
+    )
+
+
+def root(value: ir.Value) -> ir.Value:
+    """``value`` without the views that made it."""
+    op = defining_op(value)
+    while op is not None and op.name in VIEW_OPS:
+        value = op.operands[0]
+        op = defining_op(value)
+    return value
+
+
+def read_tensors(op: ir.Operation, entry: ir.Block) -> Iterator[ir.Value]:
+    """The tensors of the function level that ``op`` reads: operands, then those its body captures."""
+    yield from (value for value in op.operands if is_tensor(value))
+    for region in op.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                for inner in walk(child.operation):
+                    for value in inner.operands:
+                        if is_tensor(value) and _stands_in(value, entry):
+                            yield value
+
+
+def _stands_in(value: ir.Value, entry: ir.Block) -> bool:
+    op = defining_op(value)
+    return (ir.BlockArgument(value).owner if op is None else op.block) == entry
+
+
+def tensor_bytes(value: ir.Value) -> int:
+    """Size of a tensor in memory, bytes; a bool takes one."""
+    element = ir.RankedTensorType(value.type).element_type
+    width = element.width if isinstance(element, ir.IntegerType | ir.FloatType) else 64
+    return math.prod(shape_of(value)) * BYTES_PER_ELEMENT[width]
+
+
+def _free_ops(ops: Sequence[ir.Operation], entry: ir.Block, returned: Collection[ir.Value]) -> set[ir.Operation]:
+    """Ops that each cluster computes for itself. A returned one must be a node, or nobody would write it."""
+    free: set[ir.Operation] = set()
+    for op in ops:
+        if any(result in returned for result in op.results):
+            continue
+        sources = [defining_op(root(value)) for value in read_tensors(op, entry)]
+        if op.name in PASSIVE_OPS or (
+            op_kind(op) in (Kind.LIGHT, Kind.MOVEMENT)
+            and all(source is not None and source in free for source in sources)
+        ):
+            free.add(op)
+    return free
+
+
+def _roots(op: ir.Operation, entry: ir.Block, free: Collection[ir.Operation]) -> dict[ir.Value, None]:
+    """Roots of what ``op`` reads, free ones left out."""
+    found: dict[ir.Value, None] = {}
+    for value in read_tensors(op, entry):
+        source = root(value)
+        if defining_op(source) not in free:
+            found[source] = None
+    return found
+
+
+class _ClusterBuilder:
+    """Collects the ops, inputs and outputs of one cluster."""
+
+    def __init__(self, graph: Graph, nodes: tuple[int, ...], duplicated: Collection[int]) -> None:
+        self.graph = graph
+        self.nodes = nodes
+        self.inside = set(nodes)
+        self.duplicated = duplicated
+        self.entry = graph.function.regions[0].blocks[0]
+        self.ops: dict[ir.Operation, None] = {}
+        self.inputs: dict[ir.Value, None] = {}
+        self.forms: dict[ir.Value, set[ir.Value]] = {}
+
+    def build(self) -> Cluster:
+        for node in self.nodes:
+            for value in read_tensors(self.graph.ops[node], self.entry):
+                self.forms.setdefault(root(value), set()).add(value)
+        for node in self.nodes:
+            self._add(self.graph.ops[node])
+        outputs = [
+            result
+            for node in self.nodes
+            if node not in self.duplicated
+            for result in self.graph.ops[node].results
+            if self._is_visible(result)
+        ]
+        return Cluster(tuple(self.ops), tuple(self.inputs), tuple(outputs))
+
+    def _add(self, op: ir.Operation) -> None:
+        """Add an op after everything it needs."""
+        if op in self.ops:
+            return
+        for value in op.operands:
+            self._need(value)
+        for region in op.regions:
+            for block in region.blocks:
+                for child in block.operations:
+                    for inner in walk(child.operation):
+                        for value in inner.operands:
+                            if _stands_in(value, self.entry):
+                                self._need(value)
+        self.ops[op] = None
+
+    def _need(self, value: ir.Value) -> None:
+        op = defining_op(value)
+        if op is None:
+            self.inputs[value] = None
+        elif op in self.graph.number:
+            if self.graph.number[op] not in self.inside:
+                self.inputs[value] = None
+            else:
+                self._add(op)
+        elif op.name in VIEW_OPS and not self._takes_view(value):
+            self.inputs[value] = None
+        else:
+            self._add(op)
+
+    def _takes_view(self, value: ir.Value) -> bool:
+        """A view is computed inside if its source is, or if the cluster reads one tensor in several forms."""
+        source = root(value)
+        producer = defining_op(source)
+        if producer is None or producer in self.graph.number:
+            outside = producer is None or self.graph.number[producer] not in self.inside
+            return not outside or len(self.forms.get(source, ())) > 1
+        return True  # a view of a free op
+
+    def _is_visible(self, value: ir.Value) -> bool:
+        for use in value.uses:
+            user = self._top_level(use.owner.operation)
+            if user.name == "func.return":
+                return True
+            if user in self.graph.number:
+                if self.graph.number[user] not in self.inside:
+                    return True
+            elif user.name in VIEW_OPS and self._is_visible(user.result):
+                return True
+        return False
+
+    def _top_level(self, op: ir.Operation) -> ir.Operation:
+        while op.block != self.entry and op.parent is not None:
+            op = op.parent.operation
+        return op
+
+
+def reachability(successors: Sequence[Sequence[int]]) -> list[int]:
+    """For every node the set of nodes reachable from it, itself included, as a bit set (Python integer).
+
+    Nodes must be numbered in topological order.
+    """
+    reach = [0] * len(successors)
+    for node in range(len(successors) - 1, -1, -1):
+        bits = 1 << node
+        for target in successors[node]:
+            bits |= reach[target]
+        reach[node] = bits
+    return reach
+
+
+def is_convex(graph: Graph, nodes: Collection[int], reach: Sequence[int]) -> bool:
+    """No path leaves the set and comes back: nothing outside is reachable from inside and reaches inside."""
+    members = 0
+    for node in nodes:
+        members |= 1 << node
+    leaving = 0
+    for node in nodes:
+        for target in graph.successors[node]:
+            if not members >> target & 1:
+                leaving |= reach[target]
+    return not leaving & members

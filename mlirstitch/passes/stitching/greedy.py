@@ -1,0 +1,226 @@
+"""The greedy clusterer: merge along edges as long as one kernel can compute the union.
+
+1. *Row and element-wise clusters.* Ops that no stitching template can hold (anchors) cut the graph into levels. All
+   connected nodes of a level are tried as one cluster; where that is refused, and across levels, clusters merge pair by
+   pair in rounds, each with the neighbour that saves most bytes, which keeps the number of questions to the templates
+   near n log n.
+2. *Loop nests.* Each anchor takes up element-wise consumers, then producers that it alone reads, while nothing
+   expensive is computed twice.
+3. *Duplicates.* A movement or cast that several clusters read is computed by each of them and never stored, if each
+   can; the bits are the same everywhere.
+
+Every union keeps the contracted graph acyclic, saves bytes, and has a template that applies. Ties go by op order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mlir import ir
+
+from mlirstitch.passes.stitching.contraction import Contraction
+from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule
+from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
+from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
+from mlirstitch.passes.structured import shape_of
+from mlirstitch.target import Target
+
+
+@dataclass(frozen=True)
+class GreedyClusterer:
+    """See the module's documentation."""
+
+    limits: Limits = field(default_factory=Limits)
+
+    def plan(self, graph: Graph, target: Target, library: str) -> FusionPlan:
+        """Cluster ``graph``. Raises :class:`PassError` naming the op if no template can compute a node by itself."""
+        return _Run(graph, Judge(graph, target, library, self.limits)).plan()
+
+
+class _Run:
+    """One run: the contracted graph and what was already refused."""
+
+    def __init__(self, graph: Graph, judge: Judge) -> None:
+        self.graph = graph
+        self.judge = judge
+        self.contraction = Contraction(graph.predecessors, graph.successors)
+        self.refused: dict[tuple[int, int, int, int], Refusal] = {}
+        self.readers: dict[ir.Value, list[int]] = {}
+        for node, values in enumerate(graph.reads):
+            for value in values:
+                self.readers.setdefault(value, []).append(node)
+
+    def plan(self) -> FusionPlan:
+        self._merge_levels()
+        self._merge_in_rounds(self._stitching_neighbours)
+        self._merge_in_rounds(self._loop_nest_neighbours)
+        sets = {name: set(self.contraction.members[name]) for name in self.contraction.in_program_order()}
+        self._duplicate(sets)
+        return FusionPlan(
+            tuple(
+                PlannedCluster(tuple(sorted(nodes)), self.judge.routines.get(min(nodes), "")) for nodes in sets.values()
+            ),
+            tuple(self._pairs_apart(sets)),
+        )
+
+    # Row and element-wise clusters
+
+    def _merge_levels(self) -> None:
+        """Make every connected region of a level one cluster if a template takes it; such merges make no cycle."""
+        for nodes in self._regions():
+            if len(nodes) > 1 and self.judge.why_no_stitch(nodes) is None:
+                name = nodes[0]
+                for node in nodes[1:]:
+                    name = self.contraction.merge(name, node)
+        self.contraction.compact()
+
+    def _regions(self) -> list[list[int]]:
+        """Connected sets of nodes that are no anchors and have equally many anchors above them."""
+        anchors = self.judge.anchors
+        level = [0] * len(self.graph.ops)
+        group = list(range(len(self.graph.ops)))
+
+        def find(node: int) -> int:
+            while group[node] != node:
+                group[node] = group[group[node]]
+                node = group[node]
+            return node
+
+        for node, sources in enumerate(self.graph.predecessors):
+            level[node] = max((level[source] + (source in anchors) for source in sources), default=0)
+            for source in sources:
+                if node not in anchors and source not in anchors and level[source] == level[node]:
+                    group[find(node)] = find(source)
+        regions: dict[int, list[int]] = {}
+        for node in range(len(self.graph.ops)):
+            if node not in anchors:
+                regions.setdefault(find(node), []).append(node)
+        return list(regions.values())
+
+    def _merge_in_rounds(self, neighbours: Callable[[int], list[int]]) -> None:
+        """Merge each cluster with its first acceptable neighbour, round after round until nothing merges."""
+        merged = True
+        while merged:
+            merged = False
+            for name in self.contraction.in_program_order():
+                if name in self.contraction.members:  # not merged away in this round
+                    merged |= any(self._try_merge(name, other) for other in neighbours(name))
+            self.contraction.compact()
+
+    def _try_merge(self, first: int, second: int) -> bool:
+        if self._why_apart(first, second) is not None:
+            return False
+        self.contraction.merge(first, second)
+        return True
+
+    def _why_apart(self, first: int, second: int) -> Refusal | None:
+        """None if two clusters may merge. What the judge refused is remembered; cycles come and go with merges."""
+        if not self.contraction.can_merge(first, second):
+            return Rule.CYCLE, ""
+        low, high = min(first, second), max(first, second)
+        key = (low, self.contraction.version[low], high, self.contraction.version[high])
+        if key not in self.refused:
+            answer = self.judge.why_apart(self.contraction.members[low], self.contraction.members[high])
+            if answer is None:
+                return None
+            self.refused[key] = answer
+        return self.refused[key]
+
+    def _stitching_neighbours(self, name: int) -> list[int]:
+        """Clusters next to ``name``, loop nests left out, the one that saves most bytes first."""
+        mine = self.contraction.members[name]
+        if self.judge.is_anchored(mine):
+            return []
+        saved: dict[int, int] = {}
+        for other in (*self.contraction.predecessors(name), *self.contraction.successors(name)):
+            theirs = self.contraction.members[other]
+            if not self.judge.is_anchored(theirs):
+                saved[other] = self._bytes_between(theirs, mine) + self._bytes_between(mine, theirs)
+        for other, size in self._siblings(name):
+            saved[other] = saved.get(other, 0) + size
+        return sorted((other for other in saved if saved[other]), key=lambda other: (-saved[other], other))
+
+    def _bytes_between(self, producers: list[int], consumers: list[int]) -> int:
+        return sum(tensor_bytes(value) for value in self.graph.crossing(frozenset(producers), consumers))
+
+    def _siblings(self, name: int) -> list[tuple[int, int]]:
+        """For each tensor that ``name`` reads, the next cluster that reads it too, with the tensor's bytes.
+
+        Only where both have a result of the tensor's shape: then one pass over the tensor serves both.
+        """
+        found: dict[ir.Value, int] = {}
+        for node in self.contraction.members[name]:
+            for value in self.graph.reads[node]:
+                if value not in found and self._has_shape(name, shape_of(value)):
+                    later = (self.contraction.owner[reader] for reader in self.readers[value])
+                    following = next((other for other in later if other > name), None)
+                    if following is not None:
+                        found[value] = following
+        return [
+            (other, tensor_bytes(value))
+            for value, other in found.items()
+            if not self.judge.is_anchored(self.contraction.members[other]) and self._has_shape(other, shape_of(value))
+        ]
+
+    def _has_shape(self, name: int, shape: tuple[int, ...]) -> bool:
+        """Some result of the cluster has the shape."""
+        nodes = self.contraction.members[name]
+        return any(shape_of(result) == shape for node in nodes for result in self.graph.ops[node].results)
+
+    # Loop nests
+
+    def _loop_nest_neighbours(self, name: int) -> list[int]:
+        """What the loop nest ``name`` may take up: clusters that read it, then cheap or element-wise ones it reads."""
+        if not self.judge.is_anchored(self.contraction.members[name]):
+            return []
+        consumers = [other for other in self.contraction.successors(name) if self._is_free(other)]
+        producers = [
+            other
+            for other in reversed(self.contraction.predecessors(name))
+            if self._is_free(other) and self.contraction.successors(other) == [name] and not self._is_returned(other)
+        ]
+        return consumers + producers
+
+    def _is_free(self, name: int) -> bool:
+        """The cluster is no loop nest or library call, or one that only moves data."""
+        nodes = self.contraction.members[name]
+        return not self.judge.is_anchored(nodes) or self.judge.is_cheap(nodes)
+
+    def _is_returned(self, name: int) -> bool:
+        return any(node in self.graph.returned for node in self.contraction.members[name])
+
+    # Duplicates
+
+    def _duplicate(self, sets: dict[int, set[int]]) -> None:
+        """Dissolve clusters of pure movement into all that read them, consumers first."""
+        for name in reversed(list(sets)):
+            nodes = sets[name]
+            if not self.judge.is_cheap(nodes) or nodes & self.graph.returned:
+                continue
+            targets = {target for node in nodes for target in self.graph.successors[node]} - nodes
+            readers = [other for other, theirs in sets.items() if other != name and theirs & targets]
+            if readers and all(self.judge.why_apart(sets[other], nodes) is None for other in readers):
+                for other in readers:
+                    sets[other] |= nodes
+                del sets[name]
+
+    # What a user is told
+
+    def _pairs_apart(self, sets: dict[int, set[int]]) -> list[Apart]:
+        """One entry for every tensor that goes from one cluster to another through memory."""
+        home = {node: name for name, nodes in sets.items() for node in self.contraction.members[name]}
+        found: list[Apart] = []
+        for name, nodes in sets.items():
+            reasons: dict[int, Refusal] = {}
+            for node in sorted(nodes):
+                for value in self.graph.reads[node]:
+                    producer = self.graph.producer.get(value)
+                    if producer is None or producer in nodes:
+                        continue
+                    source = home[producer]
+                    if source not in reasons:
+                        reasons[source] = self._why_apart(source, name) or (Rule.SHARED, "")
+                    rule, detail = reasons[source]
+                    found.append(Apart(producer, node, rule, detail, str(value.type), tensor_bytes(value)))
+        return found

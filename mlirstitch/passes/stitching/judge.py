@@ -1,0 +1,145 @@
+"""Whether a set of nodes may be one kernel: limits, recomputation, and what the templates say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mlirstitch.dialects.locations import refusal
+from mlirstitch.passes.op_kind import CASTS, MATMUL_OPS, Kind
+from mlirstitch.passes.stitching.fusion_plan import Rule
+from mlirstitch.passes.stitching.graph import Graph
+from mlirstitch.passes.stitching.template import find_template, templates
+from mlirstitch.passes.structured import splat_scalar, structured
+from mlirstitch.target import Target
+
+LOOP_NEST = "loop_nest"
+"""The template that compiles everything, one output element at a time; it does not decide what is stitched."""
+
+HEAVY = (Kind.COMPUTE, Kind.REDUCTION)
+
+Refusal = tuple[Rule, str]
+"""The rule that forbids a union, and what the templates said about it (or "")."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one kernel: ops (compile time, registers) and tensors it reads or writes (argument space)."""
+
+    ops: int = 512
+    arguments: int = 128
+
+
+class Judge:
+    """Answers for one graph.
+
+    Attributes:
+        anchors: nodes that no stitching template can hold: contractions, column reductions, gathers ...
+        routines: library routine of every node that a library computes.
+    """
+
+    def __init__(self, graph: Graph, target: Target, library: str, limits: Limits) -> None:
+        """Ask the templates about every node. Raises :class:`PassError` for an op that none of them can compute."""
+        self.graph = graph
+        self.target = target
+        self.limits = limits
+        self.stitching = tuple(template.name for template in templates() if template.name != LOOP_NEST)
+        self.anchors: set[int] = set()
+        self.routines: dict[int, str] = {}
+        self._cheap = [_is_cheap(graph, node) for node in range(len(graph.ops))]
+        for node, op in enumerate(graph.ops):
+            if library == "auto" and _is_library_call(graph, node):
+                self.anchors.add(node)
+                self.routines[node] = op.name.removeprefix("linalg.")
+            elif not self._stitches_alone(node):
+                self.anchors.add(node)
+
+    def is_anchored(self, nodes: Collection[int]) -> bool:
+        """A loop nest or library call is among the nodes."""
+        return any(node in self.anchors for node in nodes)
+
+    def is_cheap(self, nodes: Collection[int]) -> bool:
+        """Every node only moves or casts data, so that computing it twice costs nothing but its reads."""
+        return all(self._cheap[node] for node in nodes)
+
+    def why_apart(self, first: Collection[int], second: Collection[int]) -> Refusal | None:
+        """None if the union of two sets may be one kernel (the contracted graph is not looked at)."""
+        union = sorted({*first, *second})
+        if any(node in self.routines for node in union):
+            return Rule.LIBRARY, ""
+        if self.is_anchored(union):
+            return self._why_no_loop_nest(union)
+        return self.why_no_stitch(union)
+
+    def why_no_stitch(self, nodes: Collection[int]) -> Refusal | None:
+        """None if one stitching template (not the loop nest) can compute all nodes together."""
+        return self._ask(nodes, self.stitching)
+
+    def _why_no_loop_nest(self, union: list[int]) -> Refusal | None:
+        if sum(self.graph.kinds[node] in HEAVY for node in union) > 1:
+            return Rule.COMPUTE, ""
+        if self._recomputes(union):
+            return Rule.RECOMPUTE, ""
+        return self._ask(union, (LOOP_NEST,))
+
+    def _ask(self, nodes: Collection[int], among: tuple[str, ...]) -> Refusal | None:
+        if len(nodes) > self.limits.ops:
+            return Rule.LIMIT, f"{len(nodes)} ops, at most {self.limits.ops}"
+        cluster = self.graph.cluster(nodes)
+        arguments = len(cluster.inputs) + len(cluster.outputs)
+        if arguments > self.limits.arguments:
+            return Rule.LIMIT, f"{arguments} tensors, at most {self.limits.arguments}"
+        template, reasons = find_template(cluster, self.target, among)
+        return None if template is not None else (Rule.TEMPLATE, reasons)
+
+    def _recomputes(self, union: list[int]) -> bool:
+        """Some node that is not cheap has fewer elements than an op that depends on it is evaluated for.
+
+        A loop nest evaluates what it stores on demand, element by element; then every such element of the node would
+        be computed more than once.
+        """
+        inside = set(union)
+        largest_below: dict[int, int] = {}
+        for node in reversed(union):
+            below = 0
+            for target in self.graph.successors[node]:
+                if target in inside:
+                    below = max(below, self.graph.iteration_space(target), largest_below[target])
+            largest_below[node] = below
+            if not self._cheap[node] and below > self.graph.elements(node):
+                return True
+        return False
+
+    def _stitches_alone(self, node: int) -> bool:
+        """A stitching template holds the node by itself. If not, the loop nest must, or the node is refused."""
+        reason = ""
+        if self.graph.kinds[node] is not Kind.COMPUTE:
+            answer = self._ask([node], self.stitching)
+            if answer is None:
+                return True
+            reason = answer[1]
+        answer = self._ask([node], (LOOP_NEST,))
+        if answer is not None:
+            reasons = "; ".join(text for text in (reason, answer[1]) if text)
+            raise refusal(
+                self.graph.ops[node],
+                f"no kernel template can compute this op: {reasons}",
+                "rewrite it with simpler ops",
+            )
+        return False
+
+
+def _is_cheap(graph: Graph, node: int) -> bool:
+    if graph.kinds[node] is Kind.MOVEMENT:
+        return True
+    view = structured(graph.ops[node])
+    return view is not None and view.is_parallel and all(op.name in CASTS for op in view.body_ops)
+
+
+def _is_library_call(graph: Graph, node: int) -> bool:
+    """A matmul of one element type into zeros: what a library routine computes without reading its destination."""
+    op = graph.ops[node]
+    if op.name not in MATMUL_OPS:
+        return False
+    scalar = splat_scalar(op.operands[len(op.operands) - 1])
+    return scalar is not None and getattr(scalar, "value", None) == 0
