@@ -1,1 +1,10 @@
-"""Level-changing conversions: stitched to gpu, gpu to nvvm, nvvm to ptx."""
+"""Level-changing conversions: stitched to gpu, gpu to nvvm, nvvm to ptx. Importing it registers its passes."""
+
+from mlirstitch.lowering import plan_buffers
+from mlirstitch.lowering.gpu_to_nvvm import GPU_TO_NVVM
+from mlirstitch.lowering.nvvm_to_ptx import NVVM_TO_PTX
+
+STITCHED_TO_GPU = ("plan-buffers", "convert-stitch-to-gpu")
+"""Passes of the stage."""
+
+__all__ = ["GPU_TO_NVVM", "NVVM_TO_PTX", "STITCHED_TO_GPU", "plan_buffers"]

@@ -27,7 +27,7 @@ class DropTimingProperties(Pass):
         """Rewrite the ``gpu.binary`` ops of the module ``op``."""
         for binary in _binaries(op):
             kept = [
-                ObjectAttr.get(entry.target, entry.format, entry.object, ir.DictAttr.get({}), entry.kernels)
+                ObjectAttr.get(entry.target, entry.format, entry.object, None, entry.kernels)
                 for entry in _objects(binary)
             ]
             binary.attributes["objects"] = ir.ArrayAttr.get(kept)

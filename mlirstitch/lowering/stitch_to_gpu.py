@@ -31,8 +31,6 @@ from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.passes.structured import functions, symbol_name
 from mlirstitch.target import Target
 
-STITCHED_TO_GPU = ("plan-buffers", "convert-stitch-to-gpu")
-"""Passes of the stage."""
 KERNEL_MODULE = "kernels"
 _KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 
