@@ -219,11 +219,11 @@ def _read_weights(manifest: Mapping[str, Any], read: ReadFile) -> dict[str, Arra
         return {}
     entry = _object(manifest, "weights")
     file = entry.get("file")
-    data = _read_checked(read, file, entry.get("sha256"))
     aliases = _object(entry, "aliases")
     if not all(type(target) is str for target in aliases.values()):
         raise BundleError(f"{MANIFEST}: weights.aliases maps names to names")
-    return decode_weights(data, aliases, str(file))
+    # No name for the file's bytes here: the decoder drops them before it makes its copies.
+    return decode_weights(_read_checked(read, file, entry.get("sha256")), aliases, str(file))
 
 
 def _read_checked(read: ReadFile, name: Any, sha256: Any) -> bytes:

@@ -61,6 +61,7 @@ def decode_weights(data: bytes, aliases: Mapping[str, str], file: str) -> dict[s
         entries = deserialize(data)
     except (SafetensorError, ValueError, OverflowError) as error:
         raise BundleError(f"{file}: {error}") from error
+    del data
     weights: dict[str, Array] = {}
     while entries:
         name, entry = entries.pop()
