@@ -52,8 +52,10 @@ def parse_module(text: str, source_name: str = _UNNAMED, context: ir.Context | N
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise MlirstitchError("the text contains a NUL byte", hint="is it bytecode?", source=f"{source_name}:{line}")
-    _refuse_elided(text, source_name)
-    _refuse_missing_resources(text, source_name)
+    if "elided" in text or "dense_resource" in text:
+        code = _QUOTED.sub(lambda match: " " * len(match[0]), text)
+        _refuse_elided(code, source_name)
+        _refuse_missing_resources(text, code, source_name)
     try:
         module = ir.Module.parse(text, context)
     except MLIRError as error:
@@ -74,13 +76,11 @@ def parse_file(path: str | Path, context: ir.Context | None = None) -> ir.Module
     return parse_module(text, str(path), context)
 
 
-def _refuse_elided(text: str, source_name: str) -> None:
-    if "elided" not in text:
-        return
-    code = _QUOTED.sub(lambda match: " " * len(match[0]), text)
+def _refuse_elided(code: str, source_name: str) -> None:
+    """``code`` is the text with comments and strings blanked."""
     match = _ELIDED.search(code)
     if match is not None:
-        line = text.count("\n", 0, match.start()) + 1
+        line = code.count("\n", 0, match.start()) + 1
         raise MlirstitchError(
             f"the data of a constant was elided when this text was printed ({match[0]})",
             hint="print the module again without a limit (no --mlir-elide-elementsattrs-if-larger, "
@@ -89,8 +89,10 @@ def _refuse_elided(text: str, source_name: str) -> None:
         )
 
 
-def _refuse_missing_resources(text: str, source_name: str) -> None:
+def _refuse_missing_resources(text: str, code: str, source_name: str) -> None:
     for match in _RESOURCE.finditer(text):
+        if not code.startswith("dense_resource", match.start()):
+            continue  # inside a string or a comment
         name = match["name"].strip('"')
         if not re.search(rf'(?<![\w.])"?{re.escape(name)}"?\s*:\s*"0x', text):
             line = text.count("\n", 0, match.start()) + 1
