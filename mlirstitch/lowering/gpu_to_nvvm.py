@@ -14,13 +14,14 @@ from mlirstitch.passes.base import Pass, register_pass
 GPU_TO_NVVM = (
     "verify-kernels",
     "gpu.module(canonicalize,cse,convert-scf-to-cf)",
-    "gpu.module(convert-gpu-to-nvvm{index-bitwidth=64 use-bare-ptr-memref-call-conv=true})",
+    "gpu.module(convert-gpu-to-nvvm{index-bitwidth=64 use-bare-ptr-memref-call-conv=true},convert-math-to-llvm)",
     "gpu.module(canonicalize,cse,reconcile-unrealized-casts)",
     "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}",
     "verify-lowered-kernels",
 )
 """Passes of the stage. 64-bit indices: no overflow past 2^31 elements, and no more registers on static shapes.
-Debug info of kind DebugDirectivesOnly prints ``.loc`` lines."""
+convert-math-to-llvm takes what libdevice has no function for: trunc, absi, ctlz, cttz, ctpop. Debug info of kind
+DebugDirectivesOnly prints ``.loc`` lines."""
 
 _DIALECTS = ("arith", "cf", "func", "gpu", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector")
 _FLOATS = ("f16", "bf16", "f32", "f64")

@@ -11,6 +11,7 @@ from mlir.dialects import gpu
 
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import refusal, source_line
+from mlirstitch.dialects.walk import walk
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.buffers import (
     MEMORY_TYPES,
@@ -142,7 +143,7 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
 
 def _user_source(line: str, original: ir.Operation, function: ir.Operation) -> str:
     """The user's line for a canonical one: the op at the same place of the function that was copied."""
-    for ours, theirs in zip(Cluster.of_function(function).ops, Cluster.of_function(original).ops, strict=True):
+    for ours, theirs in zip(walk(function), walk(original), strict=True):
         if source_line(ours.location) == line:
             return source_line(theirs.location)
     return source_line(original.location)

@@ -113,6 +113,18 @@ def test_an_op_that_does_not_lower_is_named_with_its_place() -> None:
     assert caught.value.source.startswith("gpu.mlir:")
 
 
+@pytest.mark.parametrize("op", ["math.absi %v : i64", "math.ctpop %v : i64", "arith.floordivsi %v, %v : i64"])
+def test_integer_ops_without_a_libdevice_function_lower_too(op: str) -> None:
+    _, texts = compile_text(KERNEL.replace("arith.addi %v, %v : i64", op))
+    assert "call" not in texts["kernels"]
+
+
+def test_truncation_lowers_to_one_conversion() -> None:
+    text = KERNEL.replace("xi64>", "xf32>").replace("arith.addi %v, %v : i64", "math.trunc %v : f32")
+    _, texts = compile_text(text)
+    assert "cvt.rzi.f32.f32" in texts["kernels"]
+
+
 def test_a_module_without_kernels_has_no_ptx() -> None:
     _, texts = compile_text("module { func.func @main() { return } }")
     assert texts == {}
