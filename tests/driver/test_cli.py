@@ -58,14 +58,6 @@ def bundle(tmp_path):
     return path
 
 
-def call(capsys, *arguments):
-    """Exit code, stdout and stderr of one call; no traceback may show."""
-    code = main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return code, out, err
-
-
 def test_help_loads_nothing_heavy():
     code = (
         "import sys; from mlirstitch.driver.cli import main; main(['compile', '--help'])\n"
@@ -76,8 +68,8 @@ def test_help_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize("name", sorted(set(cli.commands) - {"opt"}))
-def test_every_command_documents_examples_and_exit_codes(capsys, name):
-    code, out, _ = call(capsys, name, "--help")
+def test_every_command_documents_examples_and_exit_codes(call, name):
+    code, out, _ = call(name, "--help")
     assert code == 0
     assert f"mlirstitch {name}" in out.partition("Examples:")[2]
     assert "Exit codes:" in out
@@ -104,23 +96,23 @@ def test_every_compile_option_is_a_flag():
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_misuse_of_the_command_line_exits_with_2(capsys, arguments, message):
-    code, out, err = call(capsys, *arguments)
+def test_misuse_of_the_command_line_exits_with_2(call, arguments, message):
+    code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert message in err
 
 
 @pytest.mark.parametrize("command", ["run", "explain"])
-def test_a_missing_bundle_is_an_error_with_a_hint(capsys, tmp_path, command):
-    code, out, err = call(capsys, command, tmp_path / "none.bundle")
+def test_a_missing_bundle_is_an_error_with_a_hint(call, tmp_path, command):
+    code, out, err = call(command, tmp_path / "none.bundle")
     assert (code, out) == (1, "")
     assert err.startswith("error: ")
     assert "hint: a bundle is written by: mlirstitch compile" in err
 
 
-def test_a_damaged_bundle_is_an_error(capsys, bundle):
+def test_a_damaged_bundle_is_an_error(call, bundle):
     (bundle / "kernels" / "kernels.ptx").write_text("nothing")
-    code, out, err = call(capsys, "run", bundle)
+    code, out, err = call("run", bundle)
     assert (code, out) == (1, "")
     assert "checksum mismatch" in err
 
@@ -131,39 +123,39 @@ def test_debug_variable_shows_the_traceback(capsys, tmp_path, monkeypatch):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_explain_tells_kernels_bytes_and_source_lines(capsys, bundle):
-    code, out, err = call(capsys, "explain", bundle)
+def test_explain_tells_kernels_bytes_and_source_lines(call, bundle):
+    code, out, err = call("explain", bundle)
     assert (code, err) == (0, "")
     signature, figures = ("x: float32 [4]", "y: float32 [4]"), ("1 memory-bound", "32 B touched")
     for fact in ("sm_80", *signature, *figures, "elementwise", "model.py:7"):
         assert fact in out
 
 
-def test_explain_as_json_holds_the_figures(capsys, bundle):
-    code, out, err = call(capsys, "explain", bundle, "--json")
+def test_explain_as_json_holds_the_figures(call, bundle):
+    code, out, err = call("explain", bundle, "--json")
     assert (code, err) == (0, "")
     (program,) = json.loads(out)["programs"]
     assert program["summary"]["launches"] == {"memory_bound": 1, "compute_bound": 0, "copies": 0}
     assert program["kernels"][0]["name"] == "add"
 
 
-def test_run_writes_outputs_by_name(capsys, bundle, tmp_path):
+def test_run_writes_outputs_by_name(call, bundle, tmp_path):
     np.savez(tmp_path / "in.npz", x=np.arange(4, dtype=np.float32))
-    code, out, _ = call(capsys, "run", bundle, "--inputs", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+    code, out, _ = call("run", bundle, "--inputs", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
     assert (code, out) == (0, "")
     with np.load(tmp_path / "out.npz") as file:
         assert file["y"].tolist() == [0, 2, 4, 6]
 
 
-def test_run_without_files_describes_the_outputs_on_stdout(capsys, bundle):
-    code, out, err = call(capsys, "run", bundle)
+def test_run_without_files_describes_the_outputs_on_stdout(call, bundle):
+    code, out, err = call("run", bundle)
     assert code == 0
     assert out.startswith("y: float32 [4], min ")
     assert "random" in err
 
 
-def test_profile_and_trace_tell_the_time_of_every_step(capsys, bundle, tmp_path):
-    code, _, err = call(capsys, "run", bundle, "--profile", "--trace", tmp_path / "trace.json")
+def test_profile_and_trace_tell_the_time_of_every_step(call, bundle, tmp_path):
+    code, _, err = call("run", bundle, "--profile", "--trace", tmp_path / "trace.json")
     assert code == 0
     assert "32 B  add" in err
     assert "total, 1 step on emulator" in err
@@ -181,9 +173,9 @@ def test_profile_and_trace_tell_the_time_of_every_step(capsys, bundle, tmp_path)
     ],
     ids=["dtype", "shape", "missing", "extra"],
 )
-def test_inputs_that_do_not_fit_are_refused(capsys, bundle, tmp_path, arrays, message):
+def test_inputs_that_do_not_fit_are_refused(call, bundle, tmp_path, arrays, message):
     np.savez(tmp_path / "in.npz", **arrays)
-    code, out, err = call(capsys, "run", bundle, "--inputs", tmp_path / "in.npz")
+    code, out, err = call("run", bundle, "--inputs", tmp_path / "in.npz")
     assert (code, out) == (1, "")
     assert message in err
 
@@ -197,8 +189,8 @@ def test_a_reader_that_goes_away_is_no_error(bundle):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_doctor_finds_what_the_tests_run_with(capsys):
-    code, out, err = call(capsys, "doctor", "--json")
+def test_doctor_finds_what_the_tests_run_with(call):
+    code, out, err = call("doctor", "--json")
     assert (code, err) == (0, "")
     findings = {finding["name"]: finding for finding in json.loads(out)}
     for name in ("python", "numpy", "torch", "torch-mlir", "MLIR bindings", "load order", "ptxas", "FileCheck"):
