@@ -3,6 +3,6 @@
 Importing this package registers every pass. One line per module that defines passes, in alphabetical order.
 """
 
-from mlirstitch.passes import normalize
+from mlirstitch.passes import normalize, stitching
 
-__all__ = ["normalize"]
+__all__ = ["normalize", "stitching"]

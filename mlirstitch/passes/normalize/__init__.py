@@ -13,15 +13,19 @@ from mlirstitch.passes.normalize import (
     module_attributes,
     named_ops,
     reject_unsupported,
+    returned_constants,
     sink_scalars,
+    static_shapes,
 )
 
 NORMALIZE_PASSES = (
-    "normalize-reject-unsupported",
+    "normalize-reject-unsupported{dynamic=true}",
     "normalize-drop-asserts",
+    "normalize-static-concat",
     "func.func(convert-elementwise-to-linalg)",
     "canonicalize",
     "cse",
+    "normalize-reject-unsupported",
     "normalize-named-ops",
     "normalize-sink-scalars",
     "normalize-dead-results",
@@ -34,6 +38,7 @@ NORMALIZE_PASSES = (
     "normalize-form-fma",
     "canonicalize",
     "cse",
+    "normalize-returned-constants",
     "normalize-classify",
 )
 """The passes of the stage, in order; ``stitch-set-module-attributes`` runs before them."""
@@ -57,5 +62,7 @@ __all__ = [
     "named_ops",
     "normalize_pipeline",
     "reject_unsupported",
+    "returned_constants",
     "sink_scalars",
+    "static_shapes",
 ]

@@ -50,9 +50,13 @@ class RejectUnsupported(Pass):
     Refused are: no public ``@main``, or other functions beside it; arguments and results that are not ranked static
     tensors of a supported element type; ops outside arith, math, linalg and tensor (``tm_tensor``, ``scf``, complex
     numbers, unregistered dialects ...); elided constants, whose data is gone.
+
+    Options: ``dynamic`` lets dynamic dims pass inside ``@main``, where later passes may still fold them.
     """
 
     NAME = "normalize-reject-unsupported"
+
+    dynamic: bool = False
 
     def run(self, op: ir.Operation) -> None:
         mains = [function for function in functions(op) if symbol_name(function) == "main"]
@@ -67,7 +71,7 @@ class RejectUnsupported(Pass):
                 raise refusal(child.operation, "only the function @main may stand in the module", HINTS["func"])
         _check_signature(mains[0])
         for inner in _walk(mains[0]):
-            _check_op(inner)
+            _check_op(inner, self.dynamic)
 
 
 def _walk(op: ir.Operation) -> Iterator[ir.Operation]:
@@ -99,7 +103,7 @@ def _why_no_tensor(type_: ir.Type) -> str:
     return _why_unsupported(type_)
 
 
-def _why_unsupported(type_: ir.Type) -> str:
+def _why_unsupported(type_: ir.Type, dynamic: bool = False) -> str:
     """Why a type is not compiled, or ""."""
     if isinstance(type_, ir.UnrankedTensorType):
         return "unranked tensors are not supported"
@@ -109,7 +113,7 @@ def _why_unsupported(type_: ir.Type) -> str:
         return "vectors are not supported, only tensors and scalars"
     element = type_
     if isinstance(type_, ir.RankedTensorType):
-        if not type_.has_static_shape:
+        if not type_.has_static_shape and not dynamic:
             return "dynamic dims are not supported yet; compile for the shapes you use"
         if type_.encoding is not None:
             return f"the encoding {type_.encoding} is not supported"
@@ -123,7 +127,7 @@ def _why_unsupported(type_: ir.Type) -> str:
     return f"element type {element} is not supported"
 
 
-def _check_op(op: ir.Operation) -> None:
+def _check_op(op: ir.Operation, dynamic: bool) -> None:
     name = op.name
     dialect = name.partition(".")[0]
     if name not in OTHER_OPS and (dialect not in DIALECTS or name in LINALG_REFUSED):
@@ -133,7 +137,7 @@ def _check_op(op: ir.Operation) -> None:
     if name == "arith.constant":
         _check_constant(op)
     for value in (*op.operands, *op.results):
-        reason = _why_unsupported(value.type)
+        reason = _why_unsupported(value.type, dynamic)
         if reason:
             hint = HINTS["complex"] if "complex" in reason else "cast or specialise the tensor before this op"
             raise refusal(op, reason, hint)
