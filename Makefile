@@ -18,7 +18,7 @@ STAMP_VENV := $(VENV)/.stamp-venv
 STAMP_TORCH := $(VENV)/.stamp-torch
 STAMP_RUN := $(VENV)/.stamp-run
 STAMP_DEV := $(VENV)/.stamp-dev
-SOURCES := mlirstitch tests examples
+SOURCES := mlirstitch tests test examples
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full test-lit lint format docs clean

@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -49,18 +49,29 @@ def measure_all(request: BenchRequest, on_start: Callable[[str], None] = lambda 
     rows: list[Row] = []
     left = list(request.workloads)
     while left:
-        measured, failure = _one_child(replace(request, workloads=tuple(left)), on_start)
-        rows += measured
-        left = left[len(measured) :]
-        if failure and left:
-            status, message = failure
-            rows.append({**request.blank_row(left.pop(0)), "status": status, "message": message})
+        end = _one_child(replace(request, workloads=tuple(left)), on_start)
+        rows += end.rows
+        left = left[len(end.rows) :]
+        # A child that dies before it takes up any workload would do so again.
+        lost, left = (left[:1], left[1:]) if end.started else (left, [])
+        rows += [{**request.blank_row(name), "status": end.status, "message": end.message} for name in lost]
     return rows
 
 
-def _one_child(request: BenchRequest, on_start: Callable[[str], None]) -> tuple[list[Row], tuple[str, str] | None]:
-    """Rows that one child delivered, and status and message of its end if it ended too early."""
+@dataclass(frozen=True)
+class _End:
+    """What one child delivered. ``status`` and ``message`` tell why it ended too early, if it did."""
+
+    rows: list[Row]
+    started: bool
+    status: str = ""
+    message: str = ""
+
+
+def _one_child(request: BenchRequest, on_start: Callable[[str], None]) -> _End:
+    """Let one child measure as many workloads of the request as it survives."""
     rows: list[Row] = []
+    started = False
     with tempfile.TemporaryFile() as stderr:
         child = subprocess.Popen(
             [sys.executable, "-m", "mlirstitch.driver.bench.worker"],
@@ -77,6 +88,7 @@ def _one_child(request: BenchRequest, on_start: Callable[[str], None]) -> tuple[
                     event = json.loads(line)
                     watchdog.restart()
                     if "start" in event:
+                        started = True
                         on_start(event["start"])
                     else:
                         rows.append(event["row"])
@@ -86,10 +98,10 @@ def _one_child(request: BenchRequest, on_start: Callable[[str], None]) -> tuple[
             child.wait()
             raise
         if watchdog.fired:
-            return rows, ("timeout", f"took more than {request.timeout:g} s")
+            return _End(rows, started, "timeout", f"took more than {request.timeout:g} s")
         if child.returncode or len(rows) < len(request.workloads):
-            return rows, ("crash", _how_it_ended(child.returncode, stderr))
-        return rows, None
+            return _End(rows, started, "crash", _how_it_ended(child.returncode, stderr))
+        return _End(rows, started)
 
 
 def _send(pipe: IO[bytes], request: BenchRequest) -> None:

@@ -1,0 +1,125 @@
+"""One row of the benchmark: compile a workload, count, run it on the emulated device, compare with eager."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from mlirstitch.driver import ptxas
+from mlirstitch.driver.bench.accuracy import EAGER_FACTOR, within_bound, worst_error
+from mlirstitch.driver.bench.rows import BenchRequest, Measured
+from mlirstitch.driver.bench.workloads import DTYPES, Workload, get
+from mlirstitch.driver.compile import Compiled, compile
+from mlirstitch.driver.report.summary import summarise, touches
+from mlirstitch.runtime.program import Launch, Program
+from mlirstitch.runtime.run_report import RunReport
+from mlirstitch.target import Target
+
+PTXAS_CHIPS = ("sm_80", "sm_90")
+SPILL_FREE_TEMPLATES = ("elementwise", "row")
+"""Templates whose kernels must fit into registers."""
+
+
+def measure(name: str, request: BenchRequest) -> Measured:
+    """Measure the workload. Raises whatever compiling or running raises."""
+    workload = get(name)
+    compiled, exporting = _compile(workload, request, request.target)
+    measured = _counted(compiled, request.target)
+    measured = replace(measured, compile_seconds={**exporting, **compiled.timings})
+    if not request.compile_only:
+        measured = _run(measured, compiled, workload, request)
+    if request.ptxas:
+        measured = _assembled(measured, compiled, workload, request)
+    return measured
+
+
+def _compile(workload: Workload, request: BenchRequest, target: str) -> tuple[Compiled, dict[str, float]]:
+    """The compiled workload, and seconds spent before the compiler took over."""
+    dtype = DTYPES[request.dtype]
+    start = time.perf_counter()
+    if request.compile_only:
+        exported = workload.export(request.size, dtype)
+        seconds = {"fake export": time.perf_counter() - start}
+        return compile(exported, target=target, library=request.library), seconds
+    program = workload.traced(request.size, dtype)
+    seconds = {"trace": time.perf_counter() - start} if workload.training else {}
+    return compile(program.module, program.inputs, target=target, library=request.library), seconds
+
+
+def _counted(compiled: Compiled, target: str) -> Measured:
+    summary = summarise(compiled.bundle.program(), Target.parse(target)).to_json()
+    return Measured(
+        status="ok",
+        message="",
+        launches=summary["launches"],
+        distinct_kernels=summary["distinct_kernels"],
+        bytes={**summary["bytes"], "counted": None},
+        peak_temporary_bytes=summary["peak_temporary_bytes"],
+    )
+
+
+def _run(measured: Measured, compiled: Compiled, workload: Workload, request: BenchRequest) -> Measured:
+    """Run on the emulated device; judge the results and the predicted bytes."""
+    program = workload.build(request.size, DTYPES[request.dtype])
+    results, report = compiled.run_with_report(*program.inputs)
+    with torch.no_grad():
+        wide = program.to(torch.float64)
+        reference = wide.module(*wide.inputs)
+        error = worst_error(results, reference)
+        eager_error = worst_error(program.module(*program.inputs), reference)
+    counted = counted_bytes(compiled.bundle.program(), report)
+    predicted = (measured.bytes["traffic"] or 0) + (measured.bytes["cached_rereads"] or 0)
+    reasons = []
+    if not within_bound(error, eager_error):
+        reasons.append(f"error {error:.2e} is above {EAGER_FACTOR:g} times eager's {eager_error:.2e}")
+    if counted != predicted:
+        reasons.append(f"predicted {predicted} bytes, counted {counted}")
+    return replace(
+        measured,
+        status="wrong" if reasons else "ok",
+        message="; ".join(reasons),
+        bytes={**measured.bytes, "counted": counted},
+        run_seconds=report.seconds,
+        max_error=error,
+        eager_max_error=eager_error,
+    )
+
+
+def counted_bytes(program: Program, report: RunReport) -> int:
+    """Bytes that the device counted for kernels, plus what library calls and copies move by definition."""
+    total = 0
+    for step, done in zip(program.steps, report.steps, strict=True):
+        if isinstance(step, Launch):
+            total += _global_bytes(done.counters or {})
+        else:
+            total += sum(touch.moved for touch in touches(step))
+    return total
+
+
+def _global_bytes(counters: Mapping[str, Any]) -> int:
+    return counters["global_load_bytes"] + counters["global_store_bytes"]
+
+
+def _assembled(measured: Measured, compiled: Compiled, workload: Workload, request: BenchRequest) -> Measured:
+    """Add what ptxas says. PTX runs on newer chips only, so every chip gets a compilation of its own."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    reasons = [measured.message] if measured.message else []
+    for chip in PTXAS_CHIPS:
+        built = compiled if chip == request.target else _compile(workload, request, chip)[0]
+        templates = {s.kernel: s.template for s in built.bundle.program().steps if isinstance(s, Launch)}
+        found[chip] = {}
+        for text in built.bundle.modules.values():
+            report = ptxas.check(text, chip)
+            reasons += [f"ptxas for {chip}: {error}" for error in report.errors]
+            for name, use in report.kernels.items():
+                found[chip][name] = {"registers": use.registers, "spills": use.spill_stores + use.spill_loads}
+            reasons += [
+                f"{chip}: kernel {name} of template {templates[name]} spills"
+                for name in report.spilling
+                if templates.get(name) in SPILL_FREE_TEMPLATES
+            ]
+    return replace(measured, status="wrong" if reasons else "ok", message="; ".join(reasons), ptxas=found)
