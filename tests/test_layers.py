@@ -25,12 +25,12 @@ ALLOWED = {
     "__main__": {"driver"},
 }
 CONFINED = {
-    "torch_mlir": {"driver/import_torch.py"},
-    "cuda": {"runtime/cuda.py"},
+    "torch_mlir": ("driver/import_torch.py",),
+    "cuda": ("runtime/cuda.py",),
 }
 HEAVY_AT_IMPORT = {"torch", "torch_mlir", "cuda"}
-MAY_IMPORT_TORCH = {"driver/import_torch.py"}
-MAY_DEFINE_MODELS = "driver/bench/"
+IMPORT_TORCH = ("driver/import_torch.py", "driver/torch_import/")
+DEFINE_MODELS = ("driver/bench/",)
 
 
 def sources() -> list[Path]:
@@ -84,8 +84,8 @@ def violations(path: Path, text: str) -> list[str]:
             found.append(f"{relative}:{line}: {root} is imported in {', '.join(CONFINED[root])} only")
     for module, line in imports(tree, path, at_import=True):
         root = module.split(".")[0]
-        exempt = relative in MAY_IMPORT_TORCH or relative.startswith(MAY_DEFINE_MODELS)
-        if root in HEAVY_AT_IMPORT and not exempt and relative not in CONFINED.get(root, set()):
+        exempt = relative.startswith(IMPORT_TORCH + DEFINE_MODELS) or relative in CONFINED.get(root, ())
+        if root in HEAVY_AT_IMPORT and not exempt:
             found.append(f"{relative}:{line}: {root} is imported when the module is")
     return found
 
@@ -165,11 +165,8 @@ BLOCKED = ("torch", "torch_mlir", "mlir", "llvm", "cuda", "click", "rich", "json
 
 
 def test_the_runtime_imports_with_numpy_alone() -> None:
-    modules = [
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-        for path in sources()
-        if path.relative_to(PACKAGE).parts[0] == "runtime" and path.name != "cuda.py"
-    ]
+    paths = [path for path in sources() if path.relative_to(PACKAGE).parts[0] == "runtime" and path.name != "cuda.py"]
+    modules = [module_name(path) for path in paths]
     run_python(
         f"import importlib, sys\nblocked = {BLOCKED!r}\n"
         "class Block:\n"
@@ -182,9 +179,19 @@ def test_the_runtime_imports_with_numpy_alone() -> None:
     )
 
 
-def test_the_passes_and_the_command_line_of_passes_need_no_torch() -> None:
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_other_module_loads_torch_on_the_way() -> None:
+    exempt = (*IMPORT_TORCH, *DEFINE_MODELS, "runtime/cuda.py", "__main__.py")
+    paths = [path for path in sources() if not path.relative_to(PACKAGE).as_posix().startswith(exempt)]
     loaded = run_python(
-        "import sys, mlirstitch.passes, mlirstitch.lowering, mlirstitch.driver.opt_session; "
-        "print('torch' in sys.modules, 'torch_mlir' in sys.modules)"
+        "import importlib, sys\n"
+        f"for name in {[module_name(path) for path in paths]!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    if 'torch' in sys.modules or 'torch_mlir' in sys.modules or 'cuda' in sys.modules:\n"
+        "        raise SystemExit(f'{name} loads torch or cuda')\n"
+        "print('mlir' in sys.modules)"
     )
-    assert loaded == "False False"
+    assert loaded == "True"

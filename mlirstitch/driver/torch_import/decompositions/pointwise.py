@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
@@ -96,7 +98,8 @@ def _exact(value: Any, dtype: torch.dtype) -> bool:
     """Whether a Python number survives conversion to the type (then the importer's rounding of it changes nothing)."""
     if not isinstance(value, float) or math.isnan(value) or math.isinf(value):
         return True
-    return float(torch.tensor(value, dtype=torch.float64).to(dtype)) == value
+    # numpy, because a torch call here would be traced into the program
+    return float((np.float16 if dtype == torch.float16 else ml_dtypes.bfloat16)(value)) == value
 
 
 def _wider(value: Any, result: torch.dtype) -> bool:

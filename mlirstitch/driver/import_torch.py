@@ -1,0 +1,223 @@
+"""PyTorch to linalg on tensors: the only file that imports torch_mlir.
+
+``mlir.ir`` is imported first: loaded after torch_mlir it would bind symbols of torch_mlir's own, newer LLVM.
+"""
+
+from __future__ import annotations
+
+import mlir.ir  # noqa: F401  isort: skip  before torch_mlir
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import TreeSpec
+from torch_mlir import ir as _torch_ir
+from torch_mlir import passmanager as _torch_passes
+from torch_mlir.dialects import torch as torch_dialect
+from torch_mlir.extras.fx_decomp_util import get_decomposition_table
+from torch_mlir.extras.fx_importer import FxImporter
+
+from mlirstitch.driver.calling import CallingConvention
+from mlirstitch.driver.torch_import import repairs
+from mlirstitch.driver.torch_import.checks import check_before_decomposition, check_decomposed
+from mlirstitch.driver.torch_import.decompositions import decomposition_table
+from mlirstitch.driver.torch_import.exporting import export_failure, export_program, parameter_names
+from mlirstitch.driver.torch_import.program import Argument, FlatProgram, Result, flatten_program, literal_targets
+from mlirstitch.errors import ImportFailure, MlirstitchError
+
+torch_ir: Any = _torch_ir  # the stubs of both lack most names
+torch_passes: Any = _torch_passes
+
+PIPELINES = (
+    "builtin.module(func.func(torch-match-quantized-custom-ops),"
+    "torchdynamo-export-to-torch-backend-pipeline{extra-library=})",
+    "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})",
+)
+"""torch_mlir's own way from its torch dialect to linalg on tensors."""
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A PyTorch program as linalg on tensors.
+
+    Attributes:
+        mlir: text of a module with one public function ``@main``, locations included. Arguments and results carry
+            ``stitch.name``, ``stitch.dtype``, arguments ``stitch.role``, updated arguments' results ``stitch.mutates``.
+        arguments, results: the same as Python values, in the order of ``@main``.
+        weights: argument position to the module's own tensor (weights and constants; no copy: a later in-place change
+            of the module shows). Fake or meta tensors if the module holds such.
+        mutations: result position to the position of the argument whose new contents the result is. These results
+            come first.
+        calling: how the user's call maps to inputs and results (kwargs, None and numbers included).
+        in_spec, out_spec: the same as torch's tree specifications of ``(args, kwargs)`` and of the return value.
+    """
+
+    mlir: str
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    weights: dict[int, Tensor]
+    mutations: dict[int, int]
+    calling: CallingConvention
+    in_spec: TreeSpec
+    out_spec: TreeSpec
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Positions of the arguments that the caller passes, in the order of ``calling``'s leaves."""
+        return tuple(i for i, a in enumerate(self.arguments) if a.role == "input")
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Positions of the results that the caller gets back, in the order of ``calling``'s leaves."""
+        return tuple(i for i in range(len(self.results)) if i not in self.mutations)
+
+
+def import_model(
+    x: nn.Module | Callable[..., Any] | ExportedProgram,
+    example_inputs: Any = (),
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic: Any = None,
+) -> ImportedModel:
+    """Bring a module, a function of tensors or an exported program into linalg on tensors.
+
+    Args:
+        x: what to import. Training steps are expanded with ``make_fx`` first and given as its graph module.
+        example_inputs: positional arguments (one tensor stands for a tuple of one); not needed for an ExportedProgram.
+        example_kwargs: keyword arguments.
+        dynamic: must be None: every shape is static.
+
+    Raises:
+        ImportFailure: the program cannot be traced, or holds an op, type or shape that cannot be compiled; names the
+            aten op, its shapes and the user's line.
+    """
+    if dynamic is not None:
+        raise ImportFailure("dynamic shapes are not compiled yet", hint="import once for every shape you need")
+    with _without_torch_warnings():
+        exported = export_program(x, example_inputs, example_kwargs)
+        check_before_decomposition(exported)
+        literals = literal_targets(exported)
+        program = flatten_program(_decompose(exported), literals, x, parameter_names(x))
+    check_decomposed(program.graph)
+    text = repairs.finish(
+        _lower(program.graph), _labels(program), {i: _dense(value) for i, value in program.literals.items()}
+    )
+    return _imported(program, text)
+
+
+@contextmanager
+def _without_torch_warnings() -> Iterator[None]:
+    """torch.export warns about deprecated calls in its own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def _decompose(exported: ExportedProgram) -> ExportedProgram:
+    table = decomposition_table(cast("Mapping[Any, Any]", get_decomposition_table()))
+    try:
+        with torch.no_grad():
+            return exported.run_decompositions(cast("dict[Any, Any]", table))
+    except MlirstitchError:
+        raise
+    except Exception as error:
+        raise export_failure(error) from error
+
+
+def _imported(program: FlatProgram, text: str) -> ImportedModel:
+    """Positions after the literal constants have left the argument list."""
+    kept = [i for i in range(len(program.arguments)) if i not in program.literals]
+    arguments = tuple(program.arguments[i] for i in kept)
+    by_name = {a.name: i for i, a in enumerate(arguments)}
+    return ImportedModel(
+        mlir=text,
+        arguments=arguments,
+        results=program.results,
+        weights={new: program.weights[old] for new, old in enumerate(kept) if old in program.weights},
+        mutations={i: by_name[r.mutates] for i, r in enumerate(program.results) if r.mutates},
+        calling=program.calling,
+        in_spec=program.in_spec,
+        out_spec=program.out_spec,
+    )
+
+
+def _labels(program: FlatProgram) -> repairs.Labels:
+    return repairs.Labels(
+        [{"stitch.name": a.name, "stitch.role": a.role, "stitch.dtype": a.dtype} for a in program.arguments],
+        [{"stitch.name": r.name, "stitch.dtype": r.dtype, "stitch.mutates": r.mutates} for r in program.results],
+    )
+
+
+def _dense(value: Tensor) -> str:
+    """A small tensor as the text of a dense attribute."""
+    flat = value.detach().contiguous().reshape(-1)
+    if flat.numel() == 0:
+        return "dense<>"
+    if flat.dtype == torch.bool:
+        return f"dense<{str(value.tolist()).lower()}>"
+    return f'dense<"0x{bytes(flat.view(torch.uint8).tolist()).hex().upper()}">'
+
+
+# ---------------------------------------------------------------- torch_mlir
+def _lower(graph: fx.Graph) -> str:
+    """The aten graph as linalg text. Raises :class:`ImportFailure` naming the op that torch_mlir cannot lower."""
+    context = torch_ir.Context()
+    torch_dialect.register_dialect(context)
+    importer = FxImporter(context=context)
+    try:
+        importer.import_stateless_graph(graph, func_name="main")
+    except Exception as error:
+        raise ImportFailure(
+            f"torch_mlir cannot read the aten graph ({type(error).__name__}): {str(error)[:400]}",
+            hint="keep the op it names in eager PyTorch",
+        ) from error
+    module = importer.module
+    for pipeline in PIPELINES:
+        _run(module, pipeline)
+    text = str(module.operation.get_asm(enable_debug_info=True))
+    for name in repairs.leftovers(text):
+        raise ImportFailure(f"{name} is left over: the op has no linalg form", hint="keep it in eager PyTorch")
+    return text
+
+
+def _run(module: Any, pipeline: str) -> None:
+    said: list[tuple[str, str]] = []
+
+    def listen(diagnostic: Any) -> bool:
+        said.append((str(diagnostic.message), str(diagnostic.location)))
+        return True
+
+    with module.context as context:
+        context.emit_error_diagnostics = False
+        handler = context.attach_diagnostic_handler(listen)
+        try:
+            torch_passes.PassManager.parse(pipeline).run(module.operation)
+        except torch_ir.MLIRError as error:
+            raise _lowering_failure(said, error) from error
+        finally:
+            handler.detach()
+
+
+def _lowering_failure(said: list[tuple[str, str]], error: Exception) -> ImportFailure:
+    message, location = said[0] if said else (str(error), "")
+    for text, place in said:
+        if "torch.aten" in text or "failed to legalize" in text:
+            message, location = text, place
+    name = re.search(r"torch\.((?:aten|prims)\.[\w.]+)", message)
+    frames = re.findall(r'"([^"]+\.py)":(\d+)', location)
+    own = [f for f in frames if "site-packages" not in f[0]]
+    source = ":".join((own or frames or [("", "")])[0]) if frames else ""
+    subject = name.group(1) if name else "the program"
+    return ImportFailure(
+        f"torch_mlir cannot lower {subject}: {message.strip()[:400]}",
+        hint="keep this op in eager PyTorch, or express it with other ops",
+        source=source,
+    )
