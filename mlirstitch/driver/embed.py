@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 from typing import TYPE_CHECKING
 
 import mlirstitch.lowering  # registers the kernel templates, which the stitching passes ask
@@ -25,8 +24,8 @@ def add_passes(pass_manager: PassManager, pipeline: str) -> PassManager:
     """Append a pipeline of our passes and MLIR's to a pass manager on ``builtin.module``; returns it.
 
     ``add_passes(pm, "stitch-cluster{max-ops=64},func.func(canonicalize)")``, then ``pm.run(module.operation)`` as
-    usual: the caller's printing, timing and verifier options hold. Where one of our passes refuses, ``run`` raises MLIR's
-    error, whose diagnostics carry our message, hint and the op's location; ``pass_manager`` may be used again.
+    usual: the caller's printing, timing and verifier options hold. Where one of our passes refuses, ``run`` raises
+    MLIR's error, whose diagnostics carry our message, hint and the op's location; ``pass_manager`` may be used again.
 
     Raises:
         PipelineError: the text is malformed, names an unknown pass or option, or ``pass_manager`` runs on another op.
@@ -60,10 +59,9 @@ def _add_python(pass_manager: PassManager, step: Step) -> None:
             location = location_of(error.source, op.context) or op.location
             location.emit_error(error.message + (f"\n  hint: {error.hint}" if error.hint else ""))
             handle.signal_pass_failure()
-        except BaseException as error:
+        except BaseException as error:  # KeyboardInterrupt among them: the caller sees MLIR's error instead
             op.location.emit_error(f"{step.name}: interrupted by {type(error).__name__}")
             handle.signal_pass_failure()
-            _thread.interrupt_main()  # comes back as KeyboardInterrupt once MLIR has returned
 
     run.__name__ = step.name
     pass_manager.add(run, name=step.name, argument=step.text)

@@ -119,7 +119,8 @@ def add_native(manager: PassManager, step: Step, pipeline_text: str) -> None:
             raise pipeline_error(pipeline_text, step.column, f"unknown pass {step.name!r}", hint) from None
         wrong = re.search(r"restricted to '([^']+)' on a PassManager intended to run on '([^']+)'", message)
         if wrong:
-            hint = f"write {wrong[1]}({step.name})"
+            nested_elsewhere = f"write {wrong[1]}({step.name})"
+            hint = nested_elsewhere if wrong[1] != MODULE else f"write {step.name} outside of {wrong[2]}(...)"
             message = f"{step.name} runs on {wrong[1]}, not on {wrong[2]}"
             raise pipeline_error(pipeline_text, step.column, message, hint) from None
         lines = [line for line in message.splitlines() if line.strip()]

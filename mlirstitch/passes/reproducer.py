@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 RUN_SCRIPT = """#!/bin/sh
 # Repeats the failure; give further options of mlirstitch-opt as arguments.
+command -v mlirstitch-opt > /dev/null || { echo "error: put mlirstitch-opt on PATH (activate its venv)" >&2; exit 127; }
 cd "$(dirname "$0")" && exec mlirstitch-opt input.mlir --pass-pipeline="$(cat pipeline.txt)" "$@"
 """
 
