@@ -1,1 +1,27 @@
-"""kernel."""
+"""Kernel templates: a cluster becomes one ``gpu.func``. Importing this package registers them, preferred first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel.row import RowTemplate
+from mlirstitch.passes.stitching.template import Cluster, Schedule, register_template, templates
+from mlirstitch.target import Target
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+register_template(RowTemplate())
+
+
+def emit_kernel(cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
+    """Create the kernel of ``cluster`` at the current insertion point (inside a ``gpu.module``) and return it.
+
+    Raises :class:`PassError` if the schedule names no template, or the template cannot emit the cluster.
+    """
+    for template in templates():
+        if template.name == schedule.template:
+            return template.emit(cluster, schedule, name, target)
+    known = ", ".join(template.name for template in templates())
+    raise PassError(f"no kernel template is named {schedule.template!r}", hint=f"templates: {known}")

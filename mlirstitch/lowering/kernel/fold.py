@@ -1,0 +1,167 @@
+"""Folding across lanes, warps and a block: the part of a reduction that runs after each thread has its partial result.
+
+Vector lanes are combined by a tree in registers, threads by butterfly shuffles, warps through shared memory with one
+barrier for all reductions of a level. Every step combines in a fixed order, so results do not depend on timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlirstitch.lowering.kernel import body as scalar_ops
+from mlirstitch.lowering.kernel.builder import Builder, Value
+from mlirstitch.lowering.kernel.combiner import Combiner, neutral_element
+from mlirstitch.lowering.kernel.evaluate import Evaluator
+from mlirstitch.lowering.kernel.tensor_program import Computed
+
+Partial = tuple[Value, ...]
+"""The running values of one combiner: one per result, scalars or vectors."""
+
+WARP = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One combiner at work in a kernel.
+
+    ``node`` is any of the values it computes (operands and captured tensors are the same for all of them).
+    """
+
+    evaluator: Evaluator
+    node: Computed
+    combiner: Combiner
+
+    @property
+    def builder(self) -> Builder:
+        """Where ops go."""
+        return self.evaluator.builder
+
+    def types(self) -> tuple[ir.Type, ...]:
+        """Types of the running values."""
+        linalg = self.combiner.linalg
+        first = len(linalg.inputs)
+        return tuple(self.node.operands[first + result].element for result in self.combiner.results)
+
+    def neutral(self) -> Value:
+        """The neutral element of a combiner with a merging op."""
+        (kind,) = self.types()
+        return self.builder.number(neutral_element(self.combiner.merge, kind), kind)
+
+    def step(self, running: Partial, elements: Sequence[Value]) -> Partial:
+        """Take one more element into the running values."""
+        combiner = self.combiner
+        if combiner.is_multiply_add:
+            (kind,) = self.types()
+            return (scalar_ops.emit_op(self.builder, "math.fma", [*elements, *running], kind, {}),)
+        return self.combine(running, tuple(elements))
+
+    def combine(self, first: Partial, second: Partial) -> Partial:
+        """Fold ``second`` into ``first``, which comes earlier in the order of iteration."""
+        combiner = self.combiner
+        if combiner.merge:
+            (kind,) = self.types()
+            return (scalar_ops.emit_op(self.builder, combiner.merge, [first[0], second[0]], kind, {}),)
+        known = dict(zip(combiner.accumulators(), first, strict=True))
+        known.update(zip(combiner.elements, second, strict=True))
+        return tuple(self.evaluator.run_body(self.node, combiner.yields(), (), known))
+
+    def merge(self, a: Partial, b: Partial) -> Partial:
+        """Fold two partial results whose order in the iteration is not known."""
+        order = self.combiner.order
+        if order is None:
+            return self.combine(a, b)
+        earlier = self.builder.compare("sle", a[order], b[order])
+        first = tuple(self.builder.select(earlier, x, y) for x, y in zip(a, b, strict=True))
+        second = tuple(self.builder.select(earlier, y, x) for x, y in zip(a, b, strict=True))
+        return self.combine(first, second)
+
+    def across_lanes(self, partial: Partial) -> Partial:
+        """Combine the lanes of vectors to scalars."""
+        width = scalar_ops.width_of(partial[0])
+        if not width:
+            return partial
+        lanes = [tuple(scalar_ops.extract(self.builder, v, lane) for v in partial) for lane in range(width)]
+        while len(lanes) > 1:
+            merged = [self.merge(lanes[i], lanes[i + 1]) for i in range(0, len(lanes) - 1, 2)]
+            lanes = merged + ([lanes[-1]] if len(lanes) % 2 else [])
+        return lanes[0]
+
+    def across_threads(self, partial: Partial, threads: int) -> Partial:
+        """Combine groups of ``threads`` (a power of two, up to a warp) neighbouring lanes; all get the result."""
+        distance = threads // 2
+        while distance:
+            other = tuple(shuffle(self.builder, value, distance) for value in partial)
+            partial = self.merge(partial, other)
+            distance //= 2
+        return partial
+
+
+def shuffle(builder: Builder, value: Value, distance: int) -> Value:
+    """The value of the lane whose number differs by ``xor distance``. Shuffles move 32 bits and span the whole warp."""
+    kind = value.type
+    i32 = builder.i32
+    if isinstance(kind, ir.F32Type):
+        return _shuffle32(builder, value, distance)
+    if isinstance(kind, ir.F16Type | ir.BF16Type):
+        bits = ir.IntegerType.get_signless(16)
+        moved = shuffle(builder, builder.emit("arith.bitcast", bits, [value]), distance)
+        return builder.emit("arith.bitcast", kind, [moved])
+    if isinstance(kind, ir.F64Type):
+        bits = ir.IntegerType.get_signless(64)
+        moved = shuffle(builder, builder.emit("arith.bitcast", bits, [value]), distance)
+        return builder.emit("arith.bitcast", kind, [moved])
+    width = ir.IntegerType(kind).width
+    if width == 32:
+        return _shuffle32(builder, value, distance)
+    if width < 32:
+        moved = _shuffle32(builder, builder.emit("arith.extui", i32, [value]), distance)
+        return builder.emit("arith.trunci", kind, [moved])
+    half = builder.integer(32, kind)
+    low = builder.emit("arith.trunci", i32, [value])
+    high = builder.emit("arith.trunci", i32, [builder.arith("shrui", value, half)])
+    low = builder.emit("arith.extui", kind, [_shuffle32(builder, low, distance)])
+    high = builder.emit("arith.extui", kind, [_shuffle32(builder, high, distance)])
+    return builder.arith("ori", builder.arith("shli", high, half), low)
+
+
+def _shuffle32(builder: Builder, value: Value, distance: int) -> Value:
+    operands = [value, builder.integer(distance, builder.i32), builder.integer(WARP, builder.i32)]
+    mode = {"mode": ir.Attribute.parse("#gpu<shuffle_mode xor>")}
+    return builder.create("gpu.shuffle", [value.type, builder.i1], operands, mode).results[0]
+
+
+def across_block(
+    folds: Sequence[tuple[Fold, Partial]],
+    warps: int,
+    lane: Value,
+    warp: Value,
+    shared: Callable[[int, ir.Type], Value],
+) -> list[Partial]:
+    """Combine the warps' results of several reductions with one barrier; every thread gets the result.
+
+    ``warps`` is a power of two up to 32; ``lane`` and ``warp`` (index type) say which thread this is. Each reduction
+    has buffers of its own, so nothing is overwritten while another warp still reads.
+    """
+    builder = folds[0][0].builder
+    buffers = [[shared(warps, kind) for kind in fold.types()] for fold, _ in folds]
+
+    def write() -> list[Value]:
+        for (_, partial), slots in zip(folds, buffers, strict=True):
+            for value, slot in zip(partial, slots, strict=True):
+                builder.create("memref.store", [], [scalar_ops.to_memory(builder, value), slot, warp])
+        return []
+
+    builder.branch(builder.compare("eq", lane, builder.index_constant(0)), [], write)
+    builder.create("gpu.barrier", [], [])
+    reader = lane if warps == WARP else builder.arith("remui", lane, builder.index_constant(warps))
+    results: list[Partial] = []
+    for (fold, _), slots in zip(folds, buffers, strict=True):
+        read: list[Value] = []
+        for kind, slot in zip(fold.types(), slots, strict=True):
+            loaded = builder.emit("memref.load", scalar_ops.memory_type(kind), [slot, reader])
+            read.append(scalar_ops.from_memory(builder, loaded, kind))
+        results.append(fold.across_threads(tuple(read), warps))
+    return results

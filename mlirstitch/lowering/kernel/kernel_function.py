@@ -1,0 +1,140 @@
+"""The ``gpu.func`` around a kernel: arguments, launch bounds, shared memory, constant tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mlir import ir
+
+from mlirstitch.lowering.kernel.body import memory_type
+from mlirstitch.lowering.kernel.builder import Builder, Value
+from mlirstitch.lowering.kernel.tensor_program import Node, Table, TensorProgram
+from mlirstitch.passes.stitching.template import Cluster, Schedule
+
+_WORKGROUP = "#gpu.address_space<workgroup>"
+
+
+class KernelFunction:
+    """A ``gpu.func`` under construction at the current insertion point of a ``gpu.module``.
+
+    Arguments are flat memrefs: the inputs, then one destination per output. An input or output is promised not to
+    alias anything unless the cluster function says ``stitch.noalias = false`` on the argument or result.
+    """
+
+    def __init__(self, cluster: Cluster, program: TensorProgram, schedule: Schedule, name: str) -> None:
+        self._name = name
+        inputs = [_flat(node) for node in program.arguments]
+        outputs = [_flat(node) for node in program.outputs]
+        types = inputs + outputs
+        alias = [*_may_alias(cluster, "arg_attrs", len(inputs)), *_may_alias(cluster, "res_attrs", len(outputs))]
+        attributes = [
+            _argument_attributes("llvm.readonly" if i < len(inputs) else "llvm.writeonly", alias[i])
+            for i in range(len(types))
+        ]
+        self.location: ir.Location = ir.Location.current  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
+        self.op = ir.Operation.create(
+            "gpu.func",
+            attributes={
+                "sym_name": ir.StringAttr.get(name),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+                "arg_attrs": ir.ArrayAttr.get(attributes),
+                "gpu.kernel": ir.UnitAttr.get(),
+                "known_block_size": ir.DenseI32ArrayAttr.get(list(schedule.block)),
+                "known_grid_size": ir.DenseI32ArrayAttr.get([max(1, extent) for extent in schedule.grid]),
+            },
+            regions=1,
+            loc=self.location,
+        )
+        self.entry = self.op.regions[0].blocks.append(*types, arg_locs=[self.location] * len(types))
+        self.memory: list[Value] = list(self.entry.arguments)
+        self._shared = 0
+        self._tables: dict[int, Value] = {}
+
+    def shared(self, elements: int, element: ir.Type) -> Value:
+        """A new buffer in shared memory."""
+        space = ir.Attribute.parse(_WORKGROUP)
+        kind = ir.MemRefType.get([elements], memory_type(element), memory_space=space)
+        self._shared += 1
+        return self.entry.add_argument(kind, self.location)
+
+    def table(self, builder: Builder, node: Table) -> Value:
+        """The memref of a constant table: a global of the module, viewed flat."""
+        if node.uid not in self._tables:
+            with builder.at(builder.root):
+                self._tables[node.uid] = self._create_table(builder, node)
+        return self._tables[node.uid]
+
+    def _create_table(self, builder: Builder, node: Table) -> Value:
+        element = memory_type(node.element)
+        values = ir.DenseElementsAttr(node.values)
+        if element != node.element:
+            bits = [ir.IntegerAttr.get(element, int(bool(value))) for value in values]  # pyright: ignore
+            values = ir.DenseElementsAttr.get(bits, ir.RankedTensorType.get(list(node.shape), element))
+        symbol = f"{self._name}_table{len(self._tables)}"
+        shaped = ir.MemRefType.get(list(node.shape), element)
+        ir.Operation.create(
+            "memref.global",
+            attributes={
+                "sym_name": ir.StringAttr.get(symbol),
+                "sym_visibility": ir.StringAttr.get("private"),
+                "type": ir.TypeAttr.get(shaped),
+                "initial_value": values,
+                "constant": ir.UnitAttr.get(),
+                "alignment": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 16),
+            },
+            loc=self.location,
+            ip=ir.InsertionPoint(self.op),
+        )
+        found = builder.emit("memref.get_global", shaped, [], {"name": ir.FlatSymbolRefAttr.get(symbol)})
+        static = ir.DenseI64ArrayAttr.get
+        return builder.emit(
+            "memref.reinterpret_cast",
+            ir.MemRefType.get([node.elements], element),
+            [found],
+            {
+                "static_offsets": static([0]),
+                "static_sizes": static([node.elements]),
+                "static_strides": static([1]),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            },
+        )
+
+    def finish(self, traffic: Sequence[int]) -> ir.Operation:
+        """Close the function. ``traffic``: bytes moved per argument, as ``stitch.traffic``."""
+        ir.Operation.create("gpu.return", loc=self.location, ip=ir.InsertionPoint(self.entry))
+        i64 = ir.IntegerType.get_signless(64)
+        if self._shared:
+            align = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(i64, 16)})
+            self.op.attributes["workgroup_attributions"] = ir.IntegerAttr.get(i64, self._shared)
+            self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([align] * self._shared)
+        self.op.attributes["stitch.traffic"] = ir.DenseI64ArrayAttr.get(list(traffic))
+        return self.op
+
+
+def _flat(node: Node) -> ir.Type:
+    return ir.MemRefType.get([math.prod(node.shape)], memory_type(node.element))
+
+
+def _argument_attributes(access: str, may_alias: bool) -> ir.Attribute:
+    fields: dict[str, ir.Attribute] = {
+        access: ir.UnitAttr.get(),
+        "llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 16),
+    }
+    if not may_alias:
+        fields["llvm.noalias"] = ir.UnitAttr.get()
+    return ir.DictAttr.get(fields)
+
+
+def _may_alias(cluster: Cluster, which: str, count: int) -> list[bool]:
+    """Per argument or result of the cluster function: whether ``stitch.noalias = false`` is set."""
+    if not cluster.ops or cluster.ops[0].parent is None or cluster.ops[0].parent.name != "func.func":
+        return [False] * count
+    function = cluster.ops[0].parent.operation
+    if which not in function.attributes:
+        return [False] * count
+    found: list[bool] = []
+    for fields in ir.ArrayAttr(function.attributes[which]):
+        fields = ir.DictAttr(fields)
+        found.append("stitch.noalias" in fields and not ir.BoolAttr(fields["stitch.noalias"]).value)
+    return (found + [False] * count)[:count]
