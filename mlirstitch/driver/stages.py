@@ -26,6 +26,7 @@ from mlirstitch.options import LEVELS, CompileOptions
 from mlirstitch.passes.normalize import NORMALIZE_PASSES
 from mlirstitch.passes.pipeline import run_pipeline
 from mlirstitch.passes.reproducer import write_reproducer
+from mlirstitch.passes.stitching import STITCH_PASSES
 
 _OPTION_ATTRIBUTES = ("target", "numerics", "library")
 
@@ -54,7 +55,7 @@ class Stage:
 STAGES: tuple[Stage, ...] = (
     Stage("normalize", "linalg", "linalg", NORMALIZE_PASSES),
     Stage("partition", "linalg", "partitioned", ()),
-    Stage("stitch", "partitioned", "stitched", ("stitch-cluster", "stitch-outline", "stitch-schedule")),
+    Stage("stitch", "partitioned", "stitched", STITCH_PASSES),
     Stage("plan and emit", "stitched", "gpu", lowering.STITCHED_TO_GPU),
     Stage("lower", "gpu", "nvvm", lowering.GPU_TO_NVVM),
     Stage("assemble", "nvvm", "ptx", lowering.NVVM_TO_PTX),
