@@ -3,6 +3,6 @@
 Importing this package registers every pass. One line per module that defines passes, in alphabetical order.
 """
 
-from mlirstitch.passes import normalize, stitching
+from mlirstitch.passes import normalize, stitching, verify_level
 
-__all__ = ["normalize", "stitching"]
+__all__ = ["normalize", "stitching", "verify_level"]

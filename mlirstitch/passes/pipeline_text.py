@@ -115,7 +115,7 @@ def close_matches(name: str, candidates: typing.Iterable[str]) -> list[str]:
     """Up to three candidates that look like ``name``, best first."""
     import difflib  # only errors need it
 
-    return difflib.get_close_matches(name, sorted(candidates), n=3, cutoff=0.6)
+    return difflib.get_close_matches(name, sorted(candidates), n=3, cutoff=0.75)
 
 
 def unknown_pass_hint(name: str) -> str:

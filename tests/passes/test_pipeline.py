@@ -331,12 +331,30 @@ def test_a_name_registers_once() -> None:
     base.register_pass(Mark)
 
 
-def test_a_pass_without_name_or_run_is_refused() -> None:
+def test_a_pass_that_is_not_well_formed_is_refused() -> None:
     @dataclass(frozen=True)
     class Nameless(base.Pass):
         """Has no name."""
 
     with pytest.raises(PipelineError, match="has no NAME"):
         base.register_pass(Nameless)
+
+    class Plain(base.Pass):
+        """Is no dataclass."""
+
+        NAME = "test-plain"
+
+    with pytest.raises(PipelineError, match="Plain is not a dataclass"):
+        base.register_pass(Plain)
+
+    @dataclass(frozen=True)
+    class Listed(base.Pass):
+        """Has an option no pipeline text can give."""
+
+        NAME = "test-listed"
+        sizes: tuple[int, ...] = ()
+
+    with pytest.raises(PipelineError, match="option sizes of Listed is"):
+        base.register_pass(Listed)
     with pytest.raises(InternalError, match="does not define run"):
         run("test-needy{size=1}")
