@@ -74,19 +74,19 @@ def _sink_into(block: ir.Block) -> None:
 def _producers(values: Sequence[ir.Value]) -> list[ir.Operation]:
     """The scalar ops that ``values`` depend on, producers first."""
     order: dict[ir.Operation, None] = {}
-
-    def visit(value: ir.Value) -> None:
+    stack = [(value, False) for value in reversed(values)]
+    while stack:
+        value, is_expanded = stack.pop()
         producer = defining_op(value)
         if producer is None or _is_local(value) or producer in order:
-            return
+            continue
         if not is_pure_scalar(producer):
             raise refusal(producer, "a scalar from this op is used in a body", "pass it as a rank-0 tensor")
-        for operand in producer.operands:
-            visit(operand)
-        order[producer] = None
-
-    for value in values:
-        visit(value)
+        if is_expanded:
+            order[producer] = None
+        else:
+            stack.append((value, True))
+            stack.extend((operand, False) for operand in reversed(list(producer.operands)))
     return list(order)
 
 

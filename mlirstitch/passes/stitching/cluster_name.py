@@ -18,11 +18,12 @@ def cluster_label(cluster: Cluster) -> str:
     parts: dict[str, None] = {}
     for op in cluster.ops:
         if op.name not in PASSIVE_OPS and op.name not in VIEW_OPS:
-            parts[_label(op)] = None
+            parts[op_label(op)] = None
     return "_".join(list(parts)[:MAX_PARTS]) or "fill"
 
 
-def _label(op: ir.Operation) -> str:
+def op_label(op: ir.Operation) -> str:
+    """What an op does, in one word: ``sum``, ``exp``, ``transpose``, ``gather``, ``matmul``."""
     view = structured(op)
     if op.name != "linalg.generic" or view is None:
         return op.name.partition(".")[2]

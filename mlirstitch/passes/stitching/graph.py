@@ -9,7 +9,7 @@ terminator. Edges look through views and free ops.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -20,6 +20,9 @@ from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.passes.structured import block_ops, defining_op, is_tensor, shape_of, structured
 
 PASSIVE_OPS = frozenset(("arith.constant", "tensor.empty", "linalg.fill"))
+MAX_FREE_DEPTH = 16
+"""Longest chain of ops that each cluster computes for itself instead of reading a tensor."""
+
 BYTES_PER_ELEMENT = {1: 1, 8: 1, 16: 2, 32: 4, 64: 8}
 
 
@@ -36,6 +39,7 @@ class Graph:
         producer: the node that defines a tensor.
         returned: nodes with a result that ``@main`` returns, as it is or through a view.
         number: number of a node's op.
+        needs: values of the function level, scalars included, that each op reads, in order, each once.
     """
 
     function: ir.Operation
@@ -47,6 +51,7 @@ class Graph:
     producer: dict[ir.Value, int]
     returned: frozenset[int]
     number: dict[ir.Operation, int]
+    needs: dict[ir.Operation, tuple[ir.Value, ...]]
 
     def crossing(self, producers: Collection[int], consumers: Collection[int]) -> list[ir.Value]:
         """The tensors that nodes in ``consumers`` read from nodes in ``producers``, each once."""
@@ -81,11 +86,12 @@ def build_graph(function: ir.Operation) -> Graph:
     ops = block_ops(function)
     entry = function.regions[0].blocks[0]
     returned_values = {root(value) for value in ops[-1].operands}
-    free = _free_ops(ops[:-1], entry, returned_values)
+    needs = {op: _needs(op, entry) for op in ops[:-1]}
+    free = _free_ops(needs, returned_values)
     nodes = [op for op in ops[:-1] if op.name not in VIEW_OPS and op not in free]
     number = {op: i for i, op in enumerate(nodes)}
     producer: dict[ir.Value, int] = {result: i for i, op in enumerate(nodes) for result in op.results}
-    reads = tuple(tuple(_roots(op, entry, free)) for op in nodes)
+    reads = tuple(tuple(_roots(needs[op], free)) for op in nodes)
     predecessors = tuple(tuple(sorted({producer[v] for v in values if v in producer})) for values in reads)
     successors: list[list[int]] = [[] for _ in nodes]
     for node, sources in enumerate(predecessors):
@@ -101,6 +107,7 @@ def build_graph(function: ir.Operation) -> Graph:
         producer,
         frozenset(producer[value] for value in returned_values if value in producer),
         number,
+        needs,
     )
 
 
@@ -113,16 +120,15 @@ def root(value: ir.Value) -> ir.Value:
     return value
 
 
-def read_tensors(op: ir.Operation, entry: ir.Block) -> Iterator[ir.Value]:
-    """The tensors of the function level that ``op`` reads: operands, then those its body captures."""
-    yield from (value for value in op.operands if is_tensor(value))
-    for region in op.regions:
-        for block in region.blocks:
-            for child in block.operations:
-                for inner in walk(child.operation):
-                    for value in inner.operands:
-                        if is_tensor(value) and _stands_in(value, entry):
-                            yield value
+def _needs(op: ir.Operation, entry: ir.Block) -> tuple[ir.Value, ...]:
+    """Operands, then what the op's regions capture."""
+    found: dict[ir.Value, None] = dict.fromkeys(op.operands)
+    for inner in walk(op):
+        if inner != op:
+            for value in inner.operands:
+                if _stands_in(value, entry):
+                    found[value] = None
+    return tuple(found)
 
 
 def _stands_in(value: ir.Value, entry: ir.Block) -> bool:
@@ -137,27 +143,28 @@ def tensor_bytes(value: ir.Value) -> int:
     return math.prod(shape_of(value)) * BYTES_PER_ELEMENT[width]
 
 
-def _free_ops(ops: Sequence[ir.Operation], entry: ir.Block, returned: Collection[ir.Value]) -> set[ir.Operation]:
+def _free_ops(needs: dict[ir.Operation, tuple[ir.Value, ...]], returned: Collection[ir.Value]) -> set[ir.Operation]:
     """Ops that each cluster computes for itself. A returned one must be a node, or nobody would write it."""
-    free: set[ir.Operation] = set()
-    for op in ops:
+    depth: dict[ir.Operation, int] = {}
+    for op, values in needs.items():
         if any(result in returned for result in op.results):
             continue
-        sources = [defining_op(root(value)) for value in read_tensors(op, entry)]
-        if op.name in PASSIVE_OPS or (
-            op_kind(op) in (Kind.LIGHT, Kind.MOVEMENT)
-            and all(source is not None and source in free for source in sources)
-        ):
-            free.add(op)
-    return free
+        if op.name in PASSIVE_OPS:
+            depth[op] = 0
+        elif op_kind(op) in (Kind.LIGHT, Kind.MOVEMENT):
+            sources = [defining_op(root(value)) for value in values if is_tensor(value)]
+            depths = [depth.get(source, MAX_FREE_DEPTH) if source is not None else MAX_FREE_DEPTH for source in sources]
+            if all(below < MAX_FREE_DEPTH for below in depths):
+                depth[op] = 1 + max(depths, default=0)
+    return set(depth)
 
 
-def _roots(op: ir.Operation, entry: ir.Block, free: Collection[ir.Operation]) -> dict[ir.Value, None]:
-    """Roots of what ``op`` reads, free ones left out."""
+def _roots(values: Sequence[ir.Value], free: Collection[ir.Operation]) -> dict[ir.Value, None]:
+    """Roots of the tensors among ``values``, free ones left out."""
     found: dict[ir.Value, None] = {}
-    for value in read_tensors(op, entry):
+    for value in values:
         source = root(value)
-        if defining_op(source) not in free:
+        if is_tensor(value) and defining_op(source) not in free:
             found[source] = None
     return found
 
@@ -177,7 +184,7 @@ class _ClusterBuilder:
 
     def build(self) -> Cluster:
         for node in self.nodes:
-            for value in read_tensors(self.graph.ops[node], self.entry):
+            for value in self.graph.needs[self.graph.ops[node]]:
                 self.forms.setdefault(root(value), set()).add(value)
         for node in self.nodes:
             self._add(self.graph.ops[node])
@@ -192,18 +199,10 @@ class _ClusterBuilder:
 
     def _add(self, op: ir.Operation) -> None:
         """Add an op after everything it needs."""
-        if op in self.ops:
-            return
-        for value in op.operands:
-            self._need(value)
-        for region in op.regions:
-            for block in region.blocks:
-                for child in block.operations:
-                    for inner in walk(child.operation):
-                        for value in inner.operands:
-                            if _stands_in(value, self.entry):
-                                self._need(value)
-        self.ops[op] = None
+        if op not in self.ops:
+            for value in self.graph.needs[op]:
+                self._need(value)
+            self.ops[op] = None
 
     def _need(self, value: ir.Value) -> None:
         op = defining_op(value)

@@ -99,20 +99,20 @@ class _Run:
         return list(regions.values())
 
     def _merge_in_rounds(self, neighbours: Callable[[int], list[int]]) -> None:
-        """Merge each cluster with its first acceptable neighbour, round after round until nothing merges."""
-        merged = True
-        while merged:
-            merged = False
-            for name in self.contraction.in_program_order():
-                if name in self.contraction.members:  # not merged away in this round
-                    merged |= any(self._try_merge(name, other) for other in neighbours(name))
-            self.contraction.compact()
+        """Merge each cluster with its first acceptable neighbour, round after round until nothing merges.
 
-    def _try_merge(self, first: int, second: int) -> bool:
-        if self._why_apart(first, second) is not None:
-            return False
-        self.contraction.merge(first, second)
-        return True
+        A cluster merges once a round: so clusters double in size, and the templates see each op log n times.
+        """
+        merged: set[int] = {-1}
+        while merged:
+            merged = set()
+            for name in self.contraction.in_program_order():
+                if name not in merged and name in self.contraction.members:
+                    for other in neighbours(name):
+                        if other not in merged and self._why_apart(name, other) is None:
+                            merged.add(self.contraction.merge(name, other))
+                            break
+            self.contraction.compact()
 
     def _why_apart(self, first: int, second: int) -> Refusal | None:
         """None if two clusters may merge. What the judge refused is remembered; cycles come and go with merges."""

@@ -1,0 +1,172 @@
+"""What stitching did, read off a stitched module: clusters, their cost before and after, and the pairs left apart."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlir import ir
+
+from mlirstitch.dialects import stitch
+from mlirstitch.dialects.locations import source_line, source_lines
+from mlirstitch.passes.stitching.cluster_name import op_label
+from mlirstitch.passes.stitching.fusion_plan import RULES, Rule
+from mlirstitch.passes.stitching.graph import build_graph, tensor_bytes
+from mlirstitch.passes.structured import block_ops, functions, main_function, symbol_name
+
+
+@dataclass(frozen=True)
+class OpReport:
+    """One op of a cluster: name, what it does in a word, kind, the user's source line, scheme of its value (or "")."""
+
+    name: str
+    label: str
+    kind: str
+    line: str
+    scheme: str
+
+
+@dataclass(frozen=True)
+class ClusterReport:
+    """One call of a cluster function.
+
+    Attributes:
+        number: position among the calls.
+        function: name of the cluster function; calls of one function share a kernel.
+        lines: the user's source lines of this call.
+        ops: what the kernel computes; fills, constants and reshapes are left out.
+        library: routine that computes it, or "".
+        template, grid, block, vector, shared_bytes: the schedule; "" and zeros for a library call.
+        bytes_read, bytes_written: sizes of the tensors it reads and writes.
+        bytes_before: the same, summed over one kernel for every op.
+        launches_saved: kernels that one kernel for every op would need, less one.
+    """
+
+    number: int
+    function: str
+    lines: tuple[str, ...]
+    ops: tuple[OpReport, ...]
+    library: str
+    template: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    vector: int
+    shared_bytes: int
+    bytes_read: int
+    bytes_written: int
+    bytes_before: int
+    launches_saved: int
+
+
+@dataclass(frozen=True)
+class ApartReport:
+    """A tensor that goes from one cluster to another through memory, and why.
+
+    ``reason`` says the rule in words; ``detail`` is what the templates answered.
+    """
+
+    producer: int
+    consumer: int
+    producer_op: str
+    consumer_op: str
+    producer_line: str
+    consumer_line: str
+    tensor: str
+    bytes: int
+    rule: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class StitchReport:
+    """Everything :func:`report` found."""
+
+    clusters: tuple[ClusterReport, ...]
+    apart: tuple[ApartReport, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Nested dictionaries, lists, strings and integers, with totals."""
+        return {
+            "launches": len(self.clusters),
+            "launches_before": sum(1 + cluster.launches_saved for cluster in self.clusters),
+            "bytes": sum(cluster.bytes_read + cluster.bytes_written for cluster in self.clusters),
+            "bytes_before": sum(cluster.bytes_before for cluster in self.clusters),
+            **asdict(self),
+        }
+
+
+def report(module: ir.Operation) -> dict[str, Any]:
+    """The report of a stitched module as :meth:`StitchReport.to_json` gives it."""
+    return read_report(module).to_json()
+
+
+def read_report(module: ir.Operation) -> StitchReport:
+    """The report of a stitched module. Raises :class:`PassError` if it is not one."""
+    main = main_function(module)
+    if main is None:
+        return StitchReport((), ())
+    bodies = {symbol_name(function): function for function in functions(module)}
+    calls = [op for op in block_ops(main) if op.name == "func.call"]
+    clusters = tuple(
+        _cluster(number, call, bodies[ir.FlatSymbolRefAttr(call.attributes["callee"]).value])
+        for number, call in enumerate(calls)
+    )
+    return StitchReport(clusters, tuple(_apart(entry) for entry in stitch.APART.get(main) or ()))
+
+
+def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> ClusterReport:
+    graph = build_graph(function)
+    schedule = stitch.SCHEDULE.get(function)
+    positions = {op: place for place, op in enumerate(block_ops(function))}
+    schemes = dict(schedule.schemes) if schedule is not None else {}
+    return ClusterReport(
+        number=number,
+        function=symbol_name(function),
+        lines=source_lines(call.location),
+        ops=tuple(
+            OpReport(
+                op.name,
+                op_label(op),
+                stitch.KIND.get(op) or "",
+                source_line(op.location),
+                schemes.get(positions[op], ""),
+            )
+            for op in graph.ops
+        ),
+        library=stitch.LIBRARY.get(function) or "",
+        template=schedule.template if schedule is not None else "",
+        grid=schedule.grid if schedule is not None else (0, 0, 0),
+        block=schedule.block if schedule is not None else (0, 0, 0),
+        vector=schedule.vector if schedule is not None else 0,
+        shared_bytes=schedule.shared_bytes if schedule is not None else 0,
+        bytes_read=sum(tensor_bytes(value) for value in call.operands),
+        bytes_written=sum(tensor_bytes(value) for value in call.results),
+        bytes_before=sum(
+            tensor_bytes(value) for node, op in enumerate(graph.ops) for value in (*graph.reads[node], *op.results)
+        ),
+        launches_saved=max(len(graph.ops) - 1, 0),
+    )
+
+
+def _apart(entry: dict[str, ir.Attribute]) -> ApartReport:
+    producer, consumer = ir.DenseI64ArrayAttr(entry["clusters"])
+    ops = _texts(entry["ops"])
+    lines = _texts(entry["lines"])
+    rule = ir.StringAttr(entry["rule"]).value
+    return ApartReport(
+        producer,
+        consumer,
+        *ops,
+        *lines,
+        tensor=ir.StringAttr(entry["tensor"]).value,
+        bytes=ir.IntegerAttr(entry["bytes"]).value,
+        rule=rule,
+        reason=RULES[Rule(rule)] if rule in RULES else "",
+        detail=ir.StringAttr(entry["detail"]).value if "detail" in entry else "",
+    )
+
+
+def _texts(attr: ir.Attribute) -> tuple[str, str]:
+    first, second = (ir.StringAttr(text).value for text in ir.ArrayAttr(attr))
+    return first, second
