@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel.elementwise import ElementwiseTemplate
+from mlirstitch.lowering.kernel.loop_nest import LoopNestTemplate
 from mlirstitch.lowering.kernel.row import RowTemplate
 from mlirstitch.passes.stitching.template import Cluster, Schedule, register_template, templates
 from mlirstitch.target import Target
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from mlir import ir
 
 register_template(RowTemplate())
+register_template(ElementwiseTemplate())
+register_template(LoopNestTemplate())
 
 
 def emit_kernel(cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:

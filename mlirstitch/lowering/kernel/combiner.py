@@ -78,7 +78,7 @@ def combiner_of(linalg: LinalgOp, result: int) -> Combiner:
     first = len(linalg.inputs)
     running = set(range(first, first + len(linalg.inits)))
     dependent = _dependent(body.ops, running)
-    group = _closure(linalg, result, dependent, running)
+    group = results_together(linalg, result)
     if len(group) == 1:
         single = _single(linalg, result, dependent)
         if single is not None:
@@ -94,13 +94,13 @@ def _dependent(ops: Sequence[BodyOp], running: set[int]) -> set[int]:
     return found
 
 
-def _closure(linalg: LinalgOp, result: int, dependent: set[int], running: set[int]) -> tuple[int, ...]:
-    """The results whose running values ``result`` depends on, itself included."""
+def results_together(linalg: LinalgOp, result: int) -> tuple[int, ...]:
+    """The results whose running values ``result`` depends on, itself included, ascending."""
     first = len(linalg.inputs)
     group = {result}
     while True:
-        _, slots = linalg.body.needed([linalg.body.yields[r] for r in group], frozenset())
-        more = {slot - first for slot in slots if slot in running} | group
+        _, slots = linalg.body.needed([linalg.body.yields[r] for r in sorted(group)], frozenset())
+        more = {slot - first for slot in slots if first <= slot < first + len(linalg.inits)} | group
         if more == group:
             return tuple(sorted(group))
         group = more

@@ -66,7 +66,7 @@ class RowTemplate:
             check_program(program)
             self._facts(program)
         except PassError as error:
-            return error.message if not error.op else f"{error.op}: {error.message}"
+            return error.message
         return None
 
     def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
