@@ -101,7 +101,7 @@ def counted_bytes(program: Program, report: RunReport) -> int:
 
 
 def _global_bytes(counters: Mapping[str, Any]) -> int:
-    return counters["global_load_bytes"] + counters["global_store_bytes"]
+    return counters["bytes_loaded"] + counters["bytes_stored"]
 
 
 def _assembled(measured: Measured, compiled: Compiled, workload: Workload, request: BenchRequest) -> Measured:
