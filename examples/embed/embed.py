@@ -41,9 +41,10 @@ def main() -> None:
         manager = PassManager("builtin.module")
         manager.add("canonicalize")
         mlirstitch.add_passes(manager, "stitch-set-module-attributes{target=sm_90},normalize-classify")
-        mlirstitch.add_passes(manager, "func.func(canonicalize)")
+        mlirstitch.add_passes(manager, "stitch-cluster,stitch-outline,stitch-schedule,stitch-verify{level=stitched}")
+        manager.add("canonicalize")
         manager.run(module.operation)
-        print(module)
+        print(module)  # one call of one cluster function, which says how its kernel will run
 
 
 if __name__ == "__main__":

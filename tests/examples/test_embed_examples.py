@@ -23,7 +23,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "embed"
                 "hint: raise the option limit",
             ],
         ),
-        ("embed.py", ['stitch.target = "sm_90"', 'stitch.kind = "light"', 'stitch.kind = "expensive"']),
+        (
+            "embed.py",
+            ['stitch.target = "sm_90"', "func.func private @", "stitch.schedule = {", "math.tanh", "@main", "call @"],
+        ),
     ],
 )
 def test_an_example_prints_what_it_promises(name: str, lines: list[str]) -> None:
