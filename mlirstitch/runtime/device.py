@@ -74,8 +74,11 @@ class Device(Protocol[M]):
         """A module of kernels. Raises LaunchError if the device cannot load it."""
         ...
 
-    def launch(self, module: Any, step: Launch, arguments: Sequence[M]) -> Counters | None:
-        """Run a kernel of ``module``; one address a parameter. Returns what was counted, if the device counts."""
+    def launch(self, module: Any, step: Launch, arguments: Sequence[M], *, count: bool) -> Counters | None:
+        """Run a kernel of ``module``; one address a parameter.
+
+        With ``count``, returns what was counted, as plain JSON data, if the device can count; else None.
+        """
         ...
 
     def synchronize(self) -> None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.device import Counters
 from mlirstitch.runtime.dtypes import Array, aligned_bytes, contiguous
 from mlirstitch.runtime.library import NumpyLibrary
 from mlirstitch.runtime.program import Launch
 
-ALIGNMENT = 256
+ADOPTED_ALIGNMENT = 16
+"""Host alignment of an array that may be device memory as it stands, bytes: the widest access of a thread. The emulator
+places every allocation at a multiple of 256 in its own address space, so more is not needed."""
 POISON = 0xFF
 """Byte that fills memory nobody wrote: NaN in every float type, -1 in the signed integers."""
 
 
 class EmulatedDevice:
-    """Device memory is host memory: flat uint8 arrays aligned to 256 bytes. Every launch is finished when it returns.
+    """Device memory is host memory: flat uint8 arrays. Every launch is finished when it returns.
+
+    What a launch declares to read only is passed read-only, so that a kernel that writes it is caught.
 
     Args:
         checks: look for out-of-bounds and misaligned accesses, races, divergent barriers and the like.
@@ -43,14 +47,14 @@ class EmulatedDevice:
         return None
 
     def allocate(self, count: int, label: str) -> Array:
-        memory = aligned_bytes(count, ALIGNMENT)
+        memory = _allocation(aligned_bytes(count))
         self.discard(memory)
         return memory
 
     def adopt(self, array: Array) -> Array | None:
-        if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
+        if not array.flags.c_contiguous or array.ctypes.data % ADOPTED_ALIGNMENT:
             return None
-        return _bytes_of(array)
+        return _allocation(_bytes_of(array))
 
     def view(self, memory: Array, offset: int, count: int) -> Array:
         return memory[offset : offset + count]
@@ -76,11 +80,27 @@ class EmulatedDevice:
 
         return emulator.load(text)
 
-    def launch(self, module: Any, step: Launch, arguments: Sequence[Array]) -> Counters | None:
-        counters = module.launch(
-            step.kernel, step.grid, step.block, list(arguments), shared_bytes=step.shared_bytes, checks=self._checks
+    def launch(self, module: Any, step: Launch, arguments: Sequence[Array], *, count: bool) -> Counters | None:
+        if step.thread_block_cluster != (1, 1, 1):
+            raise LaunchError(
+                f"the emulator has no thread-block clusters, the kernel needs {step.thread_block_cluster}",
+                hint="compile for a target without them, for example sm_80",
+            )
+        passed = [
+            _read_only(memory) if argument.access == "read" else memory
+            for memory, argument in zip(arguments, step.arguments, strict=True)
+        ]
+        counted = module.launch(
+            step.kernel,
+            step.grid,
+            step.block,
+            passed,
+            shared_bytes=step.shared_bytes,
+            checks=self._checks,
+            counters=count,
+            cooperative=step.cooperative,
         )
-        return dataclasses.asdict(counters)
+        return counted.to_dict() if count else None
 
     def synchronize(self) -> None:
         return None
@@ -89,3 +109,14 @@ class EmulatedDevice:
 def _bytes_of(array: Array) -> Array:
     """The storage of a contiguous array as flat uint8, not a copy."""
     return array.reshape(-1).view(np.uint8)
+
+
+def _allocation(storage: Array) -> Array:
+    """The same bytes as an array without a numpy base: the emulator takes it for the start of an allocation."""
+    return np.frombuffer(storage.data, np.uint8) if storage.size else storage
+
+
+def _read_only(memory: Array) -> Array:
+    view = memory.view()
+    view.flags.writeable = False
+    return view

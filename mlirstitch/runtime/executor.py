@@ -158,7 +158,7 @@ class Executor(Generic[M]):
         for position, step in enumerate(steps):
             start = time.perf_counter()
             try:
-                counters = self._perform(step, memory)
+                counters = self._perform(step, memory, reports is not None)
                 if reports is not None:
                     self._device.synchronize()
             except MlirstitchError as error:
@@ -171,10 +171,10 @@ class Executor(Generic[M]):
                 on_step(position, len(steps), step)
         self._device.synchronize()
 
-    def _perform(self, step: Step, memory: list[M]) -> Counters | None:
+    def _perform(self, step: Step, memory: list[M], count: bool) -> Counters | None:
         if isinstance(step, Launch):
             arguments = [memory[argument.buffer] for argument in step.arguments]
-            return self._device.launch(self._modules[step.module], step, arguments)
+            return self._device.launch(self._modules[step.module], step, arguments, count=count)
         if isinstance(step, LibraryCall):
             self._device.library.run(step, [memory[operand.buffer] for operand in step.operands])
         else:

@@ -17,6 +17,7 @@ from mlirstitch.runtime.program import Buffer, Copy, Launch, LibraryCall, Progra
 
 ARENA_ALIGNMENT = 256
 MAX_THREADS_PER_BLOCK = 1024
+MAX_BLOCK_Z = 64
 MAX_GRID = (2**31 - 1, 65_535, 65_535)
 
 Entries = Mapping[str, Mapping[str, int]]
@@ -127,6 +128,8 @@ def _check_launch(step: Launch, program: Program, entries: Entries, where: str) 
             _fail(where, f"{name} {sizes} has an extent below 1")
     if any(size > limit for size, limit in zip(step.grid, MAX_GRID, strict=True)):
         _fail(where, f"grid {step.grid} exceeds the limit {MAX_GRID}")
+    if step.block[2] > MAX_BLOCK_Z:
+        _fail(where, f"block {step.block} has more than {MAX_BLOCK_Z} threads along z")
     if math.prod(step.block) > MAX_THREADS_PER_BLOCK:
         _fail(where, f"block {step.block} has {math.prod(step.block)} threads, the limit is {MAX_THREADS_PER_BLOCK}")
     if any(size % part for size, part in zip(step.grid, step.thread_block_cluster, strict=True)):

@@ -78,7 +78,7 @@ class HostDevice(EmulatedDevice):
     def load_ptx(self, text: str, name: str) -> Any:
         return name
 
-    def launch(self, module: Any, step: Launch, arguments: Sequence[np.ndarray]) -> dict[str, Any]:
+    def launch(self, module: Any, step: Launch, arguments: Sequence[np.ndarray], *, count: bool) -> dict[str, Any]:
         self.launched.append(step.kernel)
         self.kernels[step.kernel](*arguments)
         return {"launches": 1, "bytes": {"read": 8, "written": 4}}

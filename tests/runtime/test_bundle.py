@@ -279,6 +279,14 @@ def test_a_manifest_that_makes_no_sense_is_refused_with_its_place(tmp_path, monk
         read_bundle(tmp_path / "b")
 
 
+@pytest.mark.parametrize("change", [_set("surplus", 1), _set("producer/version", None), _set("target/ptx", "seven")])
+def test_the_published_schema_is_checked_on_reading(tmp_path, change):
+    full_bundle().write(tmp_path / "b")
+    rewrite(tmp_path / "b", change)
+    with pytest.raises(BundleError, match=r"manifest.json: \$"):
+        read_bundle(tmp_path / "b")
+
+
 def test_rewriting_alone_is_no_damage(tmp_path):
     full_bundle().write(tmp_path / "b")
     rewrite(tmp_path / "b", lambda manifest: manifest["options"].update(note=1))

@@ -77,6 +77,7 @@ def test_sound_programs_pass():
         (with_step(ADD, 1, kernel="none"), "takes 0 parameters, the step gives 3 arguments"),
         (with_step(ADD, 0, grid=(0, 1, 1)), "grid .0, 1, 1. has an extent below 1"),
         (with_step(ADD, 0, grid=(1, 65536, 1)), "grid .1, 65536, 1. exceeds the limit"),
+        (with_step(ADD, 0, block=(1, 1, 65)), "more than 64 threads along z"),
         (with_step(ADD, 0, block=(32, 33, 1)), "1056 threads, the limit is 1024"),
         (with_step(ADD, 0, grid=(3, 1, 1), thread_block_cluster=(2, 1, 1)), "is not a multiple"),
         (with_step(ADD, 0, arguments=(dataclasses.replace(ARGUMENTS[0], bytes=4), *ARGUMENTS[1:])),
