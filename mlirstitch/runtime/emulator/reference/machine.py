@@ -1,0 +1,435 @@
+"""Runs a chunk of thread blocks: schedules basic blocks, keeps masks, barriers and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlirstitch.errors import LaunchError
+from mlirstitch.runtime.emulator.counters import Tally
+from mlirstitch.runtime.emulator.ptx.ir import Terminator
+from mlirstitch.runtime.emulator.reference.block_memory import LocalMemory, SharedMemory
+from mlirstitch.runtime.emulator.reference.chunk import WARP, Array, Chunk, Mask
+from mlirstitch.runtime.emulator.reference.emit import Program, Site
+from mlirstitch.runtime.emulator.reference.global_memory import GlobalAccess, GlobalMemory
+from mlirstitch.runtime.emulator.reference.warp import WarpOperations, update
+
+SHARED_WINDOW = 1 << 48
+LOCAL_WINDOW = 1 << 49
+"""Where shared and local memory start among generic addresses."""
+
+_FAIR_PERIOD = 512
+
+BlockFunction = Callable[["Machine", list[Any], Mask], Any]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What all chunks of a launch share. ``budget`` is the instructions a chunk may issue."""
+
+    program: Program
+    functions: Sequence[BlockFunction]
+    memory: GlobalMemory
+    parameters: bytes
+    symbols: dict[str, int]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    checks: bool
+    budget: int
+    cooperative: bool
+    tally: Tally | None
+    executed: list[int]
+
+
+@dataclass
+class _Waiting:
+    """Threads at a barrier."""
+
+    terminator: Terminator
+    mask: Array
+
+
+class Machine:
+    """The run-time side of the generated code for one chunk."""
+
+    def __init__(self, launch: Launch, first: int, blocks: int) -> None:
+        self._launch = launch
+        program = launch.program
+        kernel = program.kernel
+        chunk = self._chunk = Chunk(kernel.name, launch.grid, launch.block, first, blocks)
+        self._terminators = [block.terminator for block in kernel.blocks]
+        self._lengths = [len(block.instructions) + 1 for block in kernel.blocks]
+        self._warp_operations = WarpOperations(chunk, launch.checks)
+        self.shuffle = self._warp_operations.shuffle
+        self.vote = self._warp_operations.vote
+        self.reduce_warp = self._warp_operations.reduce
+        self.active_mask = self._warp_operations.active_mask
+        access = self._global = GlobalAccess(chunk, launch.memory, launch.tally)
+        self.load_global, self.store_global = access.load, access.store
+        self._shared: SharedMemory | None = None
+        self._local: LocalMemory | None = None
+        if launch.shared_bytes:
+            grain = min((s.width for s in program.sites if s.space in ("shared", "generic")), default=4)
+            self._shared = SharedMemory(chunk, launch.shared_bytes, grain, launch.checks, launch.tally)
+            self.load_shared, self.store_shared = self._shared.load, self._shared.store
+        if kernel.local_bytes:
+            self._local = LocalMemory(chunk, kernel.local_bytes, launch.checks)
+            self.load_local, self.store_local = self._local.load, self._local.store
+        self._constants: dict[tuple[int, str], Array] = {}
+        self._ticks = 0
+        self._special_registers()
+
+    def _special_registers(self) -> None:
+        chunk = self._chunk
+        x, y, _ = chunk.block
+        thread = np.arange(chunk.threads, dtype=np.uint32)[None, :]
+        number = (chunk.first + np.arange(chunk.blocks, dtype=np.int64))[:, None]
+        columns, rows, _ = chunk.grid
+        self.tid = [_short(v.astype(np.uint32)) for v in (thread % x, thread // x % y, thread // (x * y))]
+        position = (number % columns, number // columns % rows, number // (columns * rows))
+        self.ctaid = [_short(v.astype(np.uint32)) for v in position]
+        self.ntid = [np.array([[n]], np.uint32) for n in chunk.block]
+        self.nctaid = [np.array([[n]], np.uint32) for n in chunk.grid]
+        self.lane_id = thread & np.uint32(WARP - 1)
+        self.warp_id = thread // np.uint32(WARP)
+        self.warp_count = np.array([[chunk.warps]], np.uint32)
+        self.zero, self.one = np.zeros((1, 1), np.uint32), np.ones((1, 1), np.uint32)
+
+    # ---- called by the generated code
+    def lane_mask(self, relation: str) -> Array:
+        """``%lanemask_eq`` and its relatives."""
+        own = np.uint32(1) << self.lane_id
+        below = own - np.uint32(1)
+        return {"eq": own, "lt": below, "le": below | own, "gt": ~(below | own), "ge": ~below}[relation]
+
+    def clock(self) -> Array:
+        """A counter that grows with every reading."""
+        self._ticks += 1
+        return np.array([[self._ticks & 0xFFFFFFFF]], np.uint32)
+
+    def symbol(self, name: str, offset: int, dtype: str) -> Array:
+        """Address of a module variable."""
+        return np.array([[self._launch.symbols[name] + offset]], dtype)
+
+    def parameter(self, offset: int, dtype: str) -> Array:
+        """Value of a kernel parameter."""
+        key = (offset, dtype)
+        value = self._constants.get(key)
+        if value is None:
+            value = np.frombuffer(self._launch.parameters, dtype, 1, offset).reshape(1, 1)
+            self._constants[key] = value
+        return value
+
+    def define(self, mask: Mask, known: Mask | bool) -> Mask | bool:
+        """Threads that have written a register after a write under ``mask``; True for all, None for none."""
+        if mask is None or known is True:
+            return True
+        return mask if known is None else known | mask
+
+    def defined(self, site: Site, name: str, frame: list[Any], slot: int, kept: int, home: str, mask: Mask) -> Array:
+        """The register, after a check that every active thread has written it."""
+        known = frame[kept]
+        if known is not True and self._launch.checks:
+            active = np.ones((1, 1), bool) if mask is None else mask
+            missing = active if known is None else active & ~known
+            if missing.any():
+                row, thread = (int(v[0]) for v in np.nonzero(self._chunk.full(missing)))
+                who = self._chunk.describe(row, thread)
+                raise self._chunk.finding(site, f"{who} reads register {name}, which it has not written")
+        return self.previous(frame[slot], home)
+
+    def previous(self, value: Array | None, home: str) -> Array:
+        """The value, or zeros if the register was never written."""
+        return np.zeros((1, 1), home) if value is None else value
+
+    def _missing_space(self, site: Site, space: str) -> LaunchError:
+        return self._chunk.finding(site, f"accesses {space} memory, but the kernel has none")
+
+    def load_shared(self, site: Site, offsets: Array, mask: Mask) -> Sequence[Array]:
+        """Replaced where the launch has shared memory."""
+        raise self._missing_space(site, "shared")
+
+    def store_shared(self, site: Site, offsets: Array, values: Sequence[Array], mask: Mask) -> None:
+        """Replaced where the launch has shared memory."""
+        raise self._missing_space(site, "shared")
+
+    def load_local(self, site: Site, offsets: Array, mask: Mask) -> Sequence[Array]:
+        """Replaced where the kernel has local memory."""
+        raise self._missing_space(site, "local")
+
+    def store_local(self, site: Site, offsets: Array, values: Sequence[Array], mask: Mask) -> None:
+        """Replaced where the kernel has local memory."""
+        raise self._missing_space(site, "local")
+
+    def _window(self, site: Site, addresses: Array, mask: Mask) -> tuple[str, int]:
+        """Space of generic addresses, and where it starts."""
+        full = self._chunk.full(addresses)
+        picked = full.reshape(-1) if mask is None else full[self._chunk.full(mask)]
+        spaces = set(((picked >= SHARED_WINDOW).astype(np.int8) + (picked >= LOCAL_WINDOW)).tolist())
+        if len(spaces) > 1:
+            raise self._chunk.finding(site, "threads access different memory spaces at once through generic addresses")
+        return (("global", 0), ("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW))[spaces.pop() if spaces else 0]
+
+    def load_generic(self, site: Site, addresses: Array, mask: Mask) -> Sequence[Array]:
+        """Load through generic addresses."""
+        space, start = self._window(site, addresses, mask)
+        return getattr(self, f"load_{space}")(site, addresses - start, mask)
+
+    def store_generic(self, site: Site, addresses: Array, values: Sequence[Array], mask: Mask) -> None:
+        """Store through generic addresses."""
+        space, start = self._window(site, addresses, mask)
+        getattr(self, f"store_{space}")(site, addresses - start, values, mask)
+
+    def atomic(self, site: Site, addresses: Array, operands: Sequence[Array], mask: Mask, wanted: bool) -> Array | None:
+        """Update memory one thread after the other, in order of block and thread; the old values if wanted."""
+        chunk = self._chunk
+        space = site.space
+        if space == "generic":
+            space, start = self._window(site, addresses, mask)
+            addresses = addresses - start
+        active = None if mask is None else chunk.full(mask)
+
+        def pick(value: Array) -> Array:
+            full = chunk.full(value)
+            return full.reshape(-1) if active is None else full[active]
+
+        picked = [pick(operand) for operand in operands]
+        result = np.zeros(chunk.lanes if active is None else int(np.count_nonzero(active)), site.dtypes[0])
+        if not result.size:
+            return np.zeros(chunk.shape, site.dtypes[0])
+        if space == "shared":
+            if self._shared is None:
+                raise self._missing_space(site, space)
+            elements, index = self._shared.resolve(site, addresses, mask)
+            parts = [(elements, index, np.arange(index.size))]
+        elif space == "global":
+            parts = self._global.resolve(site, addresses, pick(addresses), mask)
+        else:
+            raise chunk.finding(site, "updates local memory atomically")
+        for elements, index, chosen in parts:
+            old = update(elements, index, site.operation, [operand[chosen] for operand in picked], wanted)
+            if old is not None:
+                result[chosen] = old
+        if active is None:
+            return result.reshape(chunk.shape)
+        full = np.zeros(chunk.shape, site.dtypes[0])
+        full[active] = result
+        return full
+
+    # ---- scheduling
+    def run(self) -> None:
+        """Execute the chunk to the end. Raises :class:`LaunchError` for every finding."""
+        launch = self._launch
+        self._pending: dict[int, Mask] = {0: None}
+        self._waiting: list[_Waiting] = []
+        self._exited: Mask = None
+        frame: list[Any] = [None] * launch.program.slots
+        functions = launch.functions
+        pending = self._pending
+        issued = steps = 0
+        while pending or self._waiting:
+            if not pending:
+                self._release()
+                continue
+            steps += 1
+            late = launch.cooperative and steps % _FAIR_PERIOD == 0
+            index = (max if late else min)(pending)
+            mask = pending.pop(index)
+            if mask is not None and self._exited is None and not pending and not self._waiting:
+                mask = None
+            issued += self._lengths[index]
+            if issued > launch.budget:
+                self._out_of_budget(index)
+            if launch.tally is not None:
+                launch.executed[index] += self._chunk.count_warps(mask)
+            result = functions[index](self, frame, mask)
+            self._leave(self._terminators[index], mask, result)
+
+    def _leave(self, terminator: Terminator, mask: Mask, result: Any) -> None:
+        kind = terminator.kind
+        if kind == "jump":
+            self._enter(terminator.targets[0], mask)
+        elif kind == "branch":
+            self._branch(terminator, mask, result)
+        elif kind == "exit":
+            if mask is not None:
+                self._exited = mask if self._exited is None else self._exited | mask
+                self._warp_operations.exited = self._exited
+        elif kind == "barrier":
+            self._arrive(terminator, mask)
+        elif kind == "switch":
+            self._switch(terminator, mask, result)
+        else:
+            assert terminator.instruction is not None
+            active = np.ones((1, 1), bool) if mask is None else mask
+            row, thread = (int(v[0]) for v in np.nonzero(self._chunk.full(active)))
+            raise self._chunk.finding(
+                Site(terminator.instruction), f"{terminator.message} in {self._chunk.describe(row, thread)}"
+            )
+
+    def _enter(self, target: int, mask: Mask) -> None:
+        if target in self._pending:
+            other = self._pending[target]
+            assert other is not None
+            assert mask is not None
+            mask = other | mask
+        self._pending[target] = mask
+
+    def _branch(self, terminator: Terminator, mask: Mask, taken: Array) -> None:
+        yes, no = terminator.targets
+        if mask is None:
+            if taken.size == 1:
+                self._enter(yes if taken[0, 0] else no, None)
+                return
+            if taken.all():
+                self._enter(yes, None)
+                return
+            if not taken.any():
+                self._enter(no, None)
+                return
+            other = ~taken
+        else:
+            other = mask & ~taken
+            taken = mask & taken
+            if not other.any():
+                self._enter(yes, taken)
+                return
+            if not taken.any():
+                self._enter(no, other)
+                return
+        if self._launch.tally is not None and terminator.instruction is not None:
+            self._launch.tally.divergent_branches += self._split_warps([taken, other])
+        self._enter(yes, taken)
+        self._enter(no, other)
+
+    def _switch(self, terminator: Terminator, mask: Mask, selector: Array) -> None:
+        assert terminator.instruction is not None
+        targets = terminator.targets
+        chunk = self._chunk
+        active = np.ones((1, 1), bool) if mask is None else mask
+        outside = active & (selector >= len(targets))
+        if outside.any():
+            row, thread = (int(v[0]) for v in np.nonzero(chunk.full(outside)))
+            value = int(chunk.full(selector)[row, thread])
+            text = f"{chunk.describe(row, thread)} selects target {value} of {len(targets)}"
+            raise chunk.finding(Site(terminator.instruction), text)
+        by_target: dict[int, Array] = {}
+        for number, target in enumerate(targets):
+            chosen = active & (selector == number)
+            if chosen.any():
+                by_target[target] = by_target[target] | chosen if target in by_target else chosen
+        if len(by_target) == 1:
+            self._enter(next(iter(by_target)), mask)
+            return
+        if self._launch.tally is not None:
+            self._launch.tally.divergent_branches += self._split_warps(list(by_target.values()))
+        for target, chosen in by_target.items():
+            self._enter(target, chosen)
+
+    def _split_warps(self, masks: Sequence[Array]) -> int:
+        """Warps with threads in more than one of the masks."""
+        shape = np.broadcast_shapes(*(mask.shape for mask in masks))
+        if shape[1] == 1:
+            return 0
+        ways = sum(self._chunk.active_warps(np.broadcast_to(mask, shape)).astype(np.int64) for mask in masks)
+        return int(np.count_nonzero(np.asarray(ways) > 1)) * (self._chunk.blocks // shape[0])
+
+    # ---- barriers
+    def _arrive(self, terminator: Terminator, mask: Mask) -> None:
+        if self._launch.tally is not None:
+            self._launch.tally.barriers += self._chunk.count_warps(mask)
+        everyone = terminator.barrier[1] in (None, self._chunk.threads)
+        if mask is None and everyone:
+            if self._shared is not None:
+                self._shared.pass_barrier(None)
+            self._enter(terminator.targets[0], None)
+            return
+        self._waiting.append(_Waiting(terminator, np.ones((1, 1), bool) if mask is None else mask))
+
+    def _release(self) -> None:
+        """Let the blocks go on whose threads have all arrived; a finding if there are none."""
+        chunk = self._chunk
+        arrived: dict[int, Array] = {}
+        counts: dict[int, int] = {}
+        for group in self._waiting:
+            number, count = group.terminator.barrier
+            full = chunk.full(group.mask)
+            arrived[number] = arrived[number] | full if number in arrived else full
+            counts[number] = count if count is not None else chunk.threads
+        passed: dict[int, Array] = {}
+        for number, mask in arrived.items():
+            present = mask.sum(axis=1)
+            if self._launch.checks or self._exited is None:
+                ready = present == counts[number]
+            else:
+                ready = present + chunk.full(self._exited).sum(axis=1) >= counts[number]
+            passed[number] = ready & (present > 0)
+        if self._launch.checks:
+            self._check_same_barrier()
+        if not any(ready.any() for ready in passed.values()):
+            self._deadlock()
+        waiting, self._waiting = self._waiting, []
+        released = np.zeros(chunk.blocks, bool)
+        for group in waiting:
+            ready = passed[group.terminator.barrier[0]]
+            released |= ready
+            full = chunk.full(group.mask)
+            go, stay = full & ready[:, None], full & ~ready[:, None]
+            if go.any():
+                self._enter(group.terminator.targets[0], go)
+            if stay.any():
+                self._waiting.append(_Waiting(group.terminator, stay))
+        if self._shared is not None:
+            self._shared.pass_barrier(released)
+
+    def _check_same_barrier(self) -> None:
+        """Threads of a block that wait at different instructions for the same barrier have diverged."""
+        for position, group in enumerate(self._waiting):
+            for other in self._waiting[:position]:
+                if other.terminator.barrier[0] != group.terminator.barrier[0]:
+                    continue
+                here, there = self._chunk.full(group.mask), self._chunk.full(other.mask)
+                split = here.any(axis=1) & there.any(axis=1)
+                if split.any():
+                    row = int(np.nonzero(split)[0][0])
+                    assert group.terminator.instruction is not None
+                    assert other.terminator.instruction is not None
+                    one = self._chunk.describe(row, int(np.nonzero(here[row])[0][0]))
+                    two = self._chunk.describe(row, int(np.nonzero(there[row])[0][0]))
+                    line = other.terminator.instruction.line
+                    text = f"divergent barrier: {one} waits here, {two} at PTX line {line}"
+                    raise self._chunk.finding(Site(group.terminator.instruction), text)
+
+    def _deadlock(self) -> None:
+        group = self._waiting[0]
+        assert group.terminator.instruction is not None
+        mask = self._chunk.full(group.mask)
+        row = int(np.nonzero(mask.any(axis=1))[0][0])
+        waits = self._chunk.describe(row, int(np.nonzero(mask[row])[0][0]))
+        missing = int(np.nonzero(~mask[row])[0][0]) if not mask[row].all() else -1
+        gone = self._exited is not None and missing >= 0 and bool(self._chunk.full(self._exited)[row, missing])
+        reason = "never arrives" if missing < 0 else f"{self._chunk.describe(row, missing)} never arrives"
+        if gone:
+            reason = f"{self._chunk.describe(row, missing)} has exited"
+        text = f"divergent barrier: {waits} waits, but {reason}"
+        raise self._chunk.finding(Site(group.terminator.instruction), text)
+
+    def _out_of_budget(self, index: int) -> None:
+        block = self._launch.program.kernel.blocks[index]
+        instruction = block.instructions[0] if block.instructions else block.terminator.instruction
+        text = f"still running after {self._launch.budget} instructions: an endless loop?"
+        if instruction is None:
+            error = LaunchError(f"kernel {self._chunk.kernel!r}: {text}")
+        else:
+            error = self._chunk.finding(Site(instruction), text)
+        error.hint = "raise `budget` if the kernel is that long"
+        raise error
+
+
+def _short(value: Array) -> Array:
+    """[1, 1] if all values are equal."""
+    return value[:1, :1] if (value == value[0, 0]).all() else value
