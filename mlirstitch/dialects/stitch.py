@@ -81,6 +81,7 @@ INTEGER: Codec[int] = Codec(
 INTEGERS: Codec[tuple[int, ...]] = Codec(
     "array<i64>", lambda v: ir.DenseI64ArrayAttr.get(list(v)), lambda a: tuple(_read_as(ir.DenseI64ArrayAttr, a))
 )
+BOOL: Codec[bool] = Codec("bool", lambda v: ir.BoolAttr.get(v), lambda a: _read_as(ir.BoolAttr, a).value)
 UNIT: Codec[bool] = Codec("unit", lambda _: ir.UnitAttr.get(), lambda a: _read_as(ir.UnitAttr, a) is not None)
 FIELDS: Codec[dict[str, ir.Attribute]] = Codec("dictionary", _write_fields, _read_fields)
 SCHEDULE_CODEC: Codec[Schedule] = Codec("schedule", schedule_to_attribute, schedule_from_attribute)
@@ -238,6 +239,9 @@ LIBRARY_OP = StitchAttribute(
 )
 LIBRARY = StitchAttribute(
     "stitch.library", ("func.func", "func.call"), STRING, "library routine (a linalg op's name) that computes this"
+)
+NOALIAS = StitchAttribute(
+    "stitch.noalias", (ARGUMENT, RESULT), BOOL, "false: this buffer of the cluster may overlap another one"
 )
 BUFFERS = StitchAttribute(
     "stitch.buffers", ("func.func",), _array_of(FIELDS), "all buffers of @main: arguments, outputs, temporaries"
