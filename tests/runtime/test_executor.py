@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -304,3 +306,29 @@ def test_devices_by_name():
         open_device("cuda")
     with pytest.raises(LaunchError, match="unknown device 'tpu'"):
         open_device("tpu")
+
+
+def test_weights_in_memory_may_have_any_strides_and_are_updated_through_them():
+    storage = np.zeros((4, 3), F32)
+    bundle = dataclasses.replace(counter_bundle(), weights={"total": storage[:, 1]})
+    executor = Executor(bundle, HostDevice())
+    executor.run([ones(4), np.zeros(4, F32)])
+    storage[0, 1] = 10
+    executor.run([ones(4), np.zeros(4, F32)])
+    assert storage.tolist() == [[0, 11, 0], [0, 2, 0], [0, 2, 0], [0, 2, 0]]
+
+
+def test_threads_may_share_an_executor():
+    device = HostDevice()
+    add = device.kernels["add"]
+
+    def yielding(*arguments):
+        time.sleep(0.001)
+        add(*arguments)
+
+    device.kernels["add"] = yielding
+    executor = Executor(add_bundle(), device)
+    expected = 2 * np.arange(8, dtype=F32)
+    with ThreadPoolExecutor(4) as pool:
+        for k, (y,) in enumerate(pool.map(lambda k: executor.run([k * ones()]), range(40))):
+            np.testing.assert_array_equal(y, expected + k)
