@@ -97,6 +97,8 @@ def _build_kernels(module: ir.Operation, launched: dict[str, ir.Operation], targ
     """Create the ``gpu.module`` (none if nothing is launched) with one kernel for each function."""
     if not launched:
         return {}
+    canonical_module = parse_canonical(canonical_text(module))
+    canonical = {symbol_name(function): function for function in functions(canonical_module)}
     module.attributes["gpu.container_module"] = ir.UnitAttr.get()
     with ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0]):
         container = ir.Operation.create(
@@ -109,8 +111,6 @@ def _build_kernels(module: ir.Operation, launched: dict[str, ir.Operation], targ
             regions=1,
         )
     body = container.regions[0].blocks.append()
-    canonical_module = parse_canonical(canonical_text(module))
-    canonical = {symbol_name(function): function for function in functions(canonical_module)}
     kernels: dict[str, _Kernel] = {}
     for name, function in launched.items():
         if not _KERNEL_NAME.fullmatch(name):

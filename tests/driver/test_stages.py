@@ -114,6 +114,7 @@ def test_loc_lines_of_the_ptx_point_into_the_canonical_text() -> None:
     assert {file for file, _ in places} == {"kernels.stitched.mlir"}
     lines = result.kernels_text.splitlines()
     assert any("math.exp" in lines[line - 1] for _, line in places)
+    assert any("arith.divf" in lines[line - 1] for _, line in places)
 
 
 def test_where_the_model_was_written_does_not_change_the_ptx() -> None:
