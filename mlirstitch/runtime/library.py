@@ -81,7 +81,9 @@ class NumpyLibrary:
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
         if plan.space:
             left = _windows(left, right, plan)
-        result[...] = _contract(left, right, plan).astype(result.dtype, copy=False)
+        # Overflow to inf and NaN operands are results here, not warnings.
+        with np.errstate(all="ignore"):
+            result[...] = _contract(left, right, plan).astype(result.dtype, copy=False)
 
 
 def _tensor(memory: Array, operand: Operand) -> Array:

@@ -110,6 +110,14 @@ def test_operands_are_not_rounded_to_a_narrower_result():
     assert compute(call, left, right)[0, 0] == 2**-10
 
 
+@pytest.mark.filterwarnings("error")
+def test_overflow_and_nan_are_results_without_warnings():
+    huge = np.array([[60000, 60000], [np.nan, np.inf]], np.float16)
+    result = compute(call_of("matmul", [[2, 2]] * 3, ["float16"] * 3), huge, np.ones((2, 2), np.float16))
+    assert np.isinf(result[0]).all()
+    assert np.isnan(result[1]).all()
+
+
 def test_integers_accumulate_and_wrap_in_the_type_of_the_result():
     big = np.full((1, 4), 100, np.int8)
     wide = compute(call_of("matmul_transpose_b", [[1, 4]] * 2 + [[1, 1]], ["int8", "int8", "int32"]), big, big)
