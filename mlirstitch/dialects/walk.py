@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:
     """``op`` and everything nested in it, outermost first, in textual order.
 
-    The ops of a block are listed before the first of them is handed out: an op may be erased or moved once the walk has
-    gone past it and its regions. To rewrite freely, take ``list(walk(op))``.
+    The ops inside an op are listed before the first of them is handed out: an op may be erased or moved once the walk
+    has gone past it and its regions. To rewrite freely, take ``list(walk(op))``.
     """
-    yield op
-    for region in op.regions:
-        for block in region.blocks:
-            for child in list(block.operations):
-                yield from walk(child.operation)
+    pending = [iter([op])]  # a stack and no recursion: input may nest deeper than Python's stack
+    while pending:
+        current = next(pending[-1], None)
+        if current is None:
+            pending.pop()
+            continue
+        yield current
+        inner = [child.operation for region in current.regions for block in region.blocks for child in block.operations]
+        if inner:
+            pending.append(iter(inner))
 
 
 def nested(op: ir.Operation, names: tuple[str, ...]) -> list[ir.Operation]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-EXIT_OK, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
-_EXIT_INTERNAL = 3  # of the child only
+EXIT_OK, EXIT_REFUSED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_INTERNAL = 3  # of the child only; the command itself ends with EXIT_REFUSED
 _WORK_FOLDER = "--work-folder="
 
 
@@ -34,12 +34,12 @@ def _supervise(arguments: list[str]) -> int:
     try:
         command = [sys.executable, "-m", "mlirstitch.driver.opt", _WORK_FOLDER + folder, *arguments]
         code = subprocess.call(command)
-        if code < 0 or code == _EXIT_INTERNAL:
+        if code < 0 or code == EXIT_INTERNAL:
             _report_death(folder, code)
             return EXIT_REFUSED
         return code
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mlirstitch.driver.diagnostics import Diagnostic, verify_diagnostics
-from mlirstitch.driver.opt import _EXIT_INTERNAL, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
+from mlirstitch.driver.opt import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from mlirstitch.errors import InternalError, MlirstitchError, PipelineError
 
 if TYPE_CHECKING:
@@ -58,9 +59,14 @@ def run_session(arguments: list[str]) -> int:
         if options.list_passes:
             from mlirstitch.driver.pass_documentation import list_passes
 
-            print(list_passes())
+            print(list_passes(), flush=True)
             return EXIT_OK
         return _Session(options).run()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever read our output, head for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
     except PipelineError as error:
         print(Diagnostic.of_error(error).render(), file=sys.stderr)
         return EXIT_USAGE
@@ -156,7 +162,7 @@ class _Session:
             if product is not None:
                 products.append(product)
             if self.internal:
-                return _EXIT_INTERNAL
+                return EXIT_INTERNAL
         if not self.options.verify_diagnostics:
             _write(self.options.output, f"{SEPARATOR}\n".join(products))
         return EXIT_REFUSED if refused else EXIT_OK
@@ -258,6 +264,7 @@ def _read(path: str, split: bool) -> list[_Source]:
 def _write(path: str, text: str) -> None:
     if path == "-":
         sys.stdout.write(text)
+        sys.stdout.flush()
         return
     try:
         Path(path).write_text(text)

@@ -19,6 +19,8 @@ from mlirstitch.passes.base import Pass, registered_passes
 
 MODULE = "builtin.module"
 ANY = "any"
+MAX_DEPTH = 50
+"""How deep anchors may nest; real IR has two or three levels of anchors."""
 _NAME = re.compile(r"\s*([\w.\-]+)\s*")
 _KEY = re.compile(r"\s*([\w.\-]+)")
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
@@ -131,6 +133,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.depth = 0
 
     def parse(self) -> tuple[Element, ...]:
         if not self.text.strip():
@@ -157,7 +160,11 @@ class _Parser:
                 if match[1] == MODULE:
                     return Element(match[1], column, children=())
                 self.fail(column, f"{match[1]}() holds no pass", "put at least one pass between the parentheses")
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                self.fail(column, f"more than {MAX_DEPTH} anchors are nested")
             children = self.elements()
+            self.depth -= 1
             if not self.skip(")"):
                 self.fail(self.at + 1, f"missing ) of {match[1]}(")
             return Element(match[1], column, children=children)

@@ -97,5 +97,25 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_a_module_of_five_thousand_ops_is_parsed_and_walked() -> None:
     lines = [f"  %{i + 1} = arith.addf %{i}, %{i} : f32" for i in range(5000)]
-    text = "func.func @f(%0: f32) -> f32 {\n".replace("%0", "%0") + "\n".join(lines) + "\n  return %5000 : f32\n}"
+    text = "func.func @f(%0: f32) -> f32 {\n" + "\n".join(lines) + "\n  return %5000 : f32\n}"
     assert sum(op.name == "arith.addf" for op in walk(parse_module(text, "long.mlir").operation)) == 5000
+
+
+def test_ops_nested_deeper_than_pythons_stack_are_walked_in_order() -> None:
+    depth = 2000
+    module = parse_module("module {\n" * depth + "}" * depth, "deep.mlir")
+    lines = [op.location.start_line for op in walk(module.operation)]
+    assert lines == list(range(1, depth + 1))
+
+
+def test_an_op_may_be_erased_once_the_walk_is_past_it() -> None:
+    module = parse_module("module { func.func @f() { return } func.func @g() { return } func.func @h() { return } }")
+    seen = []
+    previous = None
+    for op in walk(module.operation):
+        if previous is not None and op.name == "func.func":
+            previous.erase()
+        previous = op if op.name == "func.func" else previous
+        seen.append(op.name)
+    assert seen == ["builtin.module", *["func.func", "func.return"] * 3]
+    assert str(module).count("func.func") == 1

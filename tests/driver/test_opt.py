@@ -142,6 +142,13 @@ def test_the_list_of_passes_is_their_documentation() -> None:
     assert "target=str" in done.stdout
 
 
+def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "m.mlir").write_text("".join(GOOD.replace("@f", f"@f{number}") for number in range(5000)))
+    command = f"{sys.executable} -m mlirstitch.driver.opt m.mlir | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("module {\n", "")
+
+
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in; passes that die are registered in every Python process started from here."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mlir import ir
 
 from mlirstitch.dialects import parse_module
@@ -16,7 +18,7 @@ from mlirstitch.dialects.locations import refusal
 from mlirstitch.errors import InternalError, PassError, PipelineError, TargetError
 from mlirstitch.options import option
 from mlirstitch.passes import base
-from mlirstitch.passes.pipeline import parse_pipeline, run_pipeline
+from mlirstitch.passes.pipeline import Pipeline, parse_pipeline, run_pipeline
 from mlirstitch.passes.pipeline_text import pass_text
 
 SOURCE = """func.func @f(%x: f32, %y: f32) -> f32 {
@@ -358,3 +360,30 @@ def test_a_pass_that_is_not_well_formed_is_refused() -> None:
         base.register_pass(Listed)
     with pytest.raises(InternalError, match="does not define run"):
         run("test-needy{size=1}")
+
+
+@given(st.text(alphabet="cse,(){}= \"'test-mark.func.funcvalue3", max_size=40))
+def test_any_text_is_a_pipeline_or_refused(text: str) -> None:
+    for cls in (Mark, CountAdds):  # the fixture runs once for all examples
+        base.register_pass(cls)
+    pipeline, error = parsed_or_refused(text)
+    if error is not None:
+        assert error.source.startswith("<pipeline>:1:")
+        assert 1 <= int(error.source.rpartition(":")[2]) <= len(text) + 1
+    if pipeline is not None:
+        again = parse_pipeline(str(pipeline))
+        assert [(s.anchors, s.text, s.python) for s in again.steps] == [
+            (s.anchors, s.text, s.python) for s in pipeline.steps
+        ]
+
+
+def parsed_or_refused(text: str) -> tuple[Pipeline | None, PipelineError | None]:
+    try:
+        return parse_pipeline(text), None
+    except PipelineError as error:
+        return None, error
+
+
+def test_anchors_cannot_nest_without_bound() -> None:
+    with pytest.raises(PipelineError, match="more than 50 anchors are nested"):
+        parse_pipeline("func.func(" * 5000 + "cse" + ")" * 5000)
