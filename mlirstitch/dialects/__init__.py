@@ -21,6 +21,10 @@ _ELIDED = re.compile(r"\b(dense|dense_resource|sparse)<\s*(__elided__|elided)\s*
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 _UNKNOWN_DIALECT = re.compile(r"unregistered dialect|Dialect `[^']*' not found")
 _RESOURCE = re.compile(r'\bdense_resource<\s*(?P<name>"[^"\n]*"|[^>\s]+)\s*>')
+_OPENING, _CLOSING = frozenset("<({["), frozenset(">)}]")
+_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[<>=]=|[<({\[\]})>]')  # arrows and comparisons close nothing
+MAX_NESTING = 1000
+"""How deep brackets may nest in a text; MLIR overflows the stack at some ten thousand."""
 _LINALG_HINT = "lower to linalg on tensors (dialects linalg, tensor, arith, math, func) first"
 DIALECT_HINTS = {
     "torch": "lower to linalg on tensors first, or hand over the nn.Module itself",
@@ -52,6 +56,7 @@ def parse_module(text: str, source_name: str = _UNNAMED, context: ir.Context | N
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise MlirstitchError("the text contains a NUL byte", hint="is it bytecode?", source=f"{source_name}:{line}")
+    _refuse_deep_nesting(text, source_name)
     if "elided" in text or "dense_resource" in text:
         code = _QUOTED.sub(lambda match: " " * len(match[0]), text)
         _refuse_elided(code, source_name)
@@ -74,6 +79,26 @@ def parse_file(path: str | Path, context: ir.Context | None = None) -> ir.Module
     except UnicodeDecodeError as error:
         raise MlirstitchError(f"{path} is not UTF-8 text", hint="bytecode is not read; print it as text") from error
     return parse_module(text, str(path), context)
+
+
+def _refuse_deep_nesting(text: str, source_name: str) -> None:
+    """MLIR's parser recurses and would overflow the stack of the process."""
+    if max(text.count(opening) for opening in "<({[") <= MAX_NESTING:
+        return
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        bracket = match[0]
+        if bracket in _OPENING:
+            depth += 1
+            if depth > MAX_NESTING:
+                line = text.count("\n", 0, match.start()) + 1
+                raise MlirstitchError(
+                    f"brackets are nested more than {MAX_NESTING} deep",
+                    hint="is the text IR, and complete?",
+                    source=f"{source_name}:{line}",
+                )
+        elif bracket in _CLOSING and depth:
+            depth -= 1
 
 
 def _refuse_elided(code: str, source_name: str) -> None:

@@ -101,8 +101,8 @@ def test_a_module_of_five_thousand_ops_is_parsed_and_walked() -> None:
     assert sum(op.name == "arith.addf" for op in walk(parse_module(text, "long.mlir").operation)) == 5000
 
 
-def test_ops_nested_deeper_than_pythons_stack_are_walked_in_order() -> None:
-    depth = 2000
+def test_ops_nested_as_deep_as_pythons_stack_are_walked_in_order() -> None:
+    depth = 1000
     module = parse_module("module {\n" * depth + "}" * depth, "deep.mlir")
     lines = [op.location.start_line for op in walk(module.operation)]
     assert lines == list(range(1, depth + 1))
@@ -119,3 +119,24 @@ def test_an_op_may_be_erased_once_the_walk_is_past_it() -> None:
         seen.append(op.name)
     assert seen == ["builtin.module", *["func.func", "func.return"] * 3]
     assert str(module).count("func.func") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "module {\n" * 30_000 + "}" * 30_000,
+        "func.func @f(%x: " + "tuple<" * 200_000,
+        "module attributes {a.b = " + "[" * 200_000,
+    ],
+)
+def test_text_that_would_overflow_the_native_stack_is_refused(text: str) -> None:
+    with pytest.raises(MlirstitchError, match="nested more than 1000 deep"):
+        parse_module(text)
+
+
+def test_many_brackets_are_fine_where_they_do_not_nest() -> None:
+    lines = "".join(
+        f'func.func @f{i}(%x: f32) -> f32 {{ "a.b"() {{c = "[{{<("}} : () -> () // <<[[\n return %x : f32 }}\n'
+        for i in range(1500)
+    )
+    parse_module(lines, context=new_context(allow_unregistered=True))

@@ -182,11 +182,25 @@ def test_an_internal_error_shows_its_traceback_and_leaves_a_reproducer(plugin: P
     assert (next(plugin.iterdir()) / "run.sh").exists()
 
 
-def test_input_that_overflows_the_native_stack_is_an_error(tmp_path: Path) -> None:
-    text = "func.func @f(%x: " + "tuple<" * 200_000 + ") { return }"
-    done = opt(text=text, folder=tmp_path)
+def test_an_assertion_in_native_code_is_an_error_that_its_reproducer_repeats(tmp_path: Path) -> None:
+    text = """gpu.module @k {
+  gpu.func @f(%m: memref<8xi1>, %c: index, %t: i1) kernel {
+    memref.store %t, %m[%c] : memref<8xi1>
+    gpu.return
+  }
+}
+"""
+    done = opt("--pass-pipeline=cse,gpu.module(convert-gpu-to-nvvm)", text=text, folder=tmp_path)
     assert done.returncode == 1
-    assert "error:" in done.stderr
+    message = "error: the compiler died of SIGABRT while running gpu.module(convert-gpu-to-nvvm)"
+    assert message in done.stderr
+    (folder,) = tmp_path.iterdir()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    again = subprocess.run(
+        [str(folder / "run.sh")], capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": path}
+    )
+    assert again.returncode == 1
+    assert message in again.stderr
 
 
 def test_start_up_takes_less_than_half_a_second() -> None:
