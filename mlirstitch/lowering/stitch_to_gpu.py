@@ -127,6 +127,7 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
         with ir.InsertionPoint(body), function.location:
             kernel = emit_kernel(cluster, schedule, name, target)
     except PassError as error:
+        error.message = f"kernel of @{name}: {error.message}"
         error.source = _user_source(error.source, original, function)
         raise
     kernel = kernel.operation
