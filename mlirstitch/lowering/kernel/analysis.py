@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from mlir import ir
+import weakref
 
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.errors import PassError
-from mlirstitch.lowering.kernel.linalg_body import LinalgOp
 from mlirstitch.lowering.kernel.tensor_program import Choice, Computed, Node, Refused, TensorProgram, View
 from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.target import MAX_KERNEL_ARGUMENT_BYTES
@@ -17,10 +16,26 @@ MAX_DEPTH = 200
 _POINTER_BYTES = 8
 
 
+class _LastProgram:
+    """The program of the cluster asked about last: templates are asked about one cluster one after the other."""
+
+    def __init__(self) -> None:
+        self._cluster: weakref.ref[Cluster] | None = None
+        self._program: TensorProgram | None = None
+
+    def of(self, cluster: Cluster) -> TensorProgram:
+        if self._program is None or self._cluster is None or self._cluster() is not cluster:
+            self._program = TensorProgram.of(cluster)
+            self._cluster = weakref.ref(cluster)
+        return self._program
+
+
+_last = _LastProgram()
+
+
 def build_program(cluster: Cluster) -> TensorProgram:
-    """The cluster as a graph of values."""
-    cache: dict[ir.Operation, LinalgOp | None] = {}
-    return TensorProgram.of(cluster, cache)
+    """The cluster as a graph of values. The ops of one :class:`Cluster` object must not change between questions."""
+    return _last.of(cluster)
 
 
 def check_program(program: TensorProgram) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from mlir import ir
@@ -35,7 +36,7 @@ class Scope:
         block: where ops go, None when dry.
         point: insertion point: the end of the block, or before the op that holds the innermost open scope.
         barrier: whether values must stay inside because it runs under a condition.
-        executions: how often a point in it is executed, summed over all threads of the launch.
+        executions: how often a point in it is executed on average, summed over all threads of the launch.
         symbols: values of the index symbols declared here.
         memo: values computed here, by whatever key.
     """
@@ -44,7 +45,7 @@ class Scope:
     block: ir.Block | None
     point: ir.InsertionPoint | None
     barrier: bool
-    executions: int
+    executions: Fraction
     symbols: dict[Symbol, Value] = field(default_factory=dict)
     memo: dict[Any, Value] = field(default_factory=dict)
 
@@ -65,7 +66,7 @@ class Builder:
 
     def __init__(self, entry: ir.Block | None, location: ir.Location, executions: int) -> None:
         point = None if entry is None else ir.InsertionPoint(entry)
-        self.root = Scope(None, entry, point, False, executions)
+        self.root = Scope(None, entry, point, False, Fraction(executions))
         self.scope = self.root
         self.location = location
         self.index_type = ir.IndexType.get()
@@ -187,7 +188,7 @@ class Builder:
         self,
         name: Symbol | None,
         bounds: tuple[Value, Value, Value],
-        trips: int,
+        trips: int | Fraction,
         initial: Sequence[Value],
         body: Callable[[Value, list[Value]], Sequence[Value]],
     ) -> list[Value]:
@@ -209,11 +210,12 @@ class Builder:
         types: Sequence[ir.Type],
         then: Callable[[], Sequence[Value]],
         otherwise: Callable[[], Sequence[Value]] | None = None,
-        executions: int | None = None,
+        executions: Fraction | None = None,
     ) -> list[Value]:
-        """``if condition``; ``executions`` overrides how often the then side runs."""
+        """``if condition``; ``executions`` says how often the then side runs (all executions, if not given)."""
         op = self.create("scf.if", types, [condition], regions=2)
-        for region, side, count in ((op.regions[0], then, executions), (op.regions[1], otherwise, None)):
+        rest = None if executions is None else self.scope.executions - executions
+        for region, side, count in ((op.regions[0], then, executions), (op.regions[1], otherwise, rest)):
             if side is None:
                 continue
             block = region.blocks.append()
@@ -223,7 +225,7 @@ class Builder:
 
     @contextmanager
     def _open(
-        self, op: Any, block: ir.Block | None, barrier: bool, trips: int, executions: int | None = None
+        self, op: Any, block: ir.Block | None, barrier: bool, trips: int | Fraction, executions: Fraction | None = None
     ) -> Iterator[None]:
         outer = self.scope
         saved = outer.point

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from mlir import ir
 
@@ -96,7 +97,7 @@ class Accesses:
         sizes: element sizes of lane-dependent accesses, bytes.
     """
 
-    bytes: list[int]
+    bytes: list[Fraction]
     broken: int = 0
     strided: int = 0
     vector: int = 0
@@ -125,7 +126,7 @@ class Evaluator:
         self.reduce = reduce
         self.tables: Callable[[Table], Value] | None = None
         self.watch: Callable[[Argument, Expr], None] | None = None
-        self.accesses = Accesses([0] * (len(program.arguments) + len(program.outputs)))
+        self.accesses = Accesses([Fraction()] * (len(program.arguments) + len(program.outputs)))
         self._gathers = 0
         self._needed: dict[tuple[int, tuple[int, ...], frozenset[int]], tuple[tuple[BodyOp, ...], list[int]]] = {}
 
@@ -435,7 +436,7 @@ class Evaluator:
             return [builder.broadcast(value, self.context.width) if vector else value]
 
         total = builder.scope.executions
-        share = node.inside.elements * total // max(1, node.elements)
+        share = total * Fraction(node.inside.elements, max(1, node.elements))
         return builder.branch(
             self._all_hold(tests),
             [kind],
@@ -498,13 +499,13 @@ class Evaluator:
             self.accesses.bytes[argument] += executions * width * scalar_ops.byte_size(stored)
         return value
 
-    def _condition(self, offset: Expr) -> tuple[Value | None, int]:
+    def _condition(self, offset: Expr) -> tuple[Value | None, Fraction]:
         """Under which condition memory at ``offset`` may be touched (None: always), and how often it is."""
         executions = self.builder.scope.executions
         found: Value | None = None
         for guard in self.context.guards:
             if guard.symbol in offset.symbols:
-                executions = executions * guard.share // guard.total
+                executions = executions * Fraction(guard.share, guard.total)
                 both = found is not None
                 found = self.builder.arith("andi", found, guard.condition) if both else guard.condition
         return found, executions

@@ -6,6 +6,7 @@ Shared by the templates ``elementwise`` (no reductions) and ``loop_nest`` (reduc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mlir import ir
 
@@ -133,7 +134,7 @@ class FlatKernel:
             compute()
             return
         inside = builder.compare("ult", number, builder.index_constant(layout.chunks))
-        builder.branch(inside, [], compute, None, layout.chunks // layout.unroll)
+        builder.branch(inside, [], compute, None, Fraction(layout.chunks, layout.unroll))
 
     def _rest(self, first: Value, rest: int) -> None:
         builder = self.builder
@@ -146,7 +147,7 @@ class FlatKernel:
             return []
 
         inside = builder.compare("ult", first, builder.index_constant(rest))
-        builder.branch(inside, [], compute, None, rest)
+        builder.branch(inside, [], compute, None, Fraction(rest))
 
     def _store_outputs(self, offset: Expr) -> None:
         for number, node in enumerate(self.program.outputs):

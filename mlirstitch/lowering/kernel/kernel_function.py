@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from mlir import ir
 
@@ -100,7 +101,7 @@ class KernelFunction:
             },
         )
 
-    def finish(self, traffic: Sequence[int]) -> ir.Operation:
+    def finish(self, traffic: Sequence[Fraction]) -> ir.Operation:
         """Close the function. ``traffic``: bytes moved per argument, as ``stitch.traffic``."""
         ir.Operation.create("gpu.return", loc=self.location, ip=ir.InsertionPoint(self.entry))
         i64 = ir.IntegerType.get_signless(64)
@@ -108,7 +109,7 @@ class KernelFunction:
             align = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(i64, 16)})
             self.op.attributes["workgroup_attributions"] = ir.IntegerAttr.get(i64, self._shared)
             self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([align] * self._shared)
-        self.op.attributes["stitch.traffic"] = ir.DenseI64ArrayAttr.get(list(traffic))
+        self.op.attributes["stitch.traffic"] = ir.DenseI64ArrayAttr.get([round(moved) for moved in traffic])
         return self.op
 
 

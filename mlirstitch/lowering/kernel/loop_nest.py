@@ -8,8 +8,10 @@ that long sums neither stall nor lose more than a blocked BLAS does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from mlir import ir
 
@@ -75,15 +77,14 @@ class LoopNestTemplate:
 class LoopReductions:
     """Computes reductions by loops where they are asked for.
 
-    ``checked``: refuse a reduction that would be computed several times: for more elements than it has, at several
-    places for one element, or inside another reduction.
+    ``checked``: refuse a reduction that would be computed more often than it has elements, or inside another one.
     """
 
     checked: bool = False
     _evaluator: Evaluator | None = None
     _loops: int = 0
     _inside: LinalgOp | None = None
-    _places: dict[int, Indices] = field(default_factory=dict)
+    _computed: dict[int, Fraction] = field(default_factory=dict)
 
     @property
     def evaluator(self) -> Evaluator:
@@ -101,7 +102,7 @@ class LoopReductions:
         builder = self.evaluator.builder
         linalg = node.linalg
         if self.checked:
-            self._check(node, indices)
+            self._check(node)
         parallel = linalg.parallel_point(node.result, indices)
         key = ("reduction", id(linalg), parallel, node.result)
         known = builder.scope.find(key)
@@ -120,17 +121,15 @@ class LoopReductions:
         self._loops += 1
         return symbol(f"k{self._loops}", extent)
 
-    def _check(self, node: Computed, indices: Indices) -> None:
+    def _check(self, node: Computed) -> None:
         linalg = node.linalg
         if self._inside is not None:
             raise refusal(linalg.op, f"feeds the reduction {self._inside.op.name} and would be computed in its loop")
-        executions = self.evaluator.builder.scope.executions
-        if node.elements and executions > node.elements:
-            times = -(-executions // node.elements)
+        total = self._computed.get(id(linalg), Fraction()) + self.evaluator.builder.scope.executions
+        self._computed[id(linalg)] = total
+        if total > max(1, node.elements):
+            times = math.ceil(total / max(1, node.elements))
             raise refusal(linalg.op, f"would be computed {times} times, once for each element that reads it")
-        place = linalg.parallel_point(node.result, indices)
-        if self._places.setdefault(id(linalg), place) != place and not self.evaluator.builder.scope.barrier:
-            raise refusal(linalg.op, "is read at several places for one element of the output")
 
 
 @dataclass(eq=False)
@@ -280,7 +279,9 @@ class _Nest:
             steps.append(steps[-1] * BLOCK)
         builder = self.evaluator.builder
         name = self.owner.new_symbol(extent)
-        return self._run(name, steps, builder.index_constant(0), builder.index_constant(extent), extent, zero, body)
+        return self._run(
+            name, steps, builder.index_constant(0), builder.index_constant(extent), Fraction(extent), zero, body
+        )
 
     def _run(
         self,
@@ -288,21 +289,22 @@ class _Nest:
         steps: list[int],
         low: Value,
         high: Value,
-        extent: int,
+        extent: Fraction,
         zero: Value,
         body: Callable[[Expr, list[Value]], list[Value]],
     ) -> Value:
-        """Sum over ``range(low, high)``, at most ``extent`` long, in runs of the largest step; no step: one by one."""
+        """Sum over ``range(low, high)``, on average ``extent`` long, in runs of the largest step, or one by one."""
         builder = self.evaluator.builder
         if not steps:
             bounds = (low, high, builder.index_constant(1))
             return builder.loop(name, bounds, extent, [zero], lambda _, carried: body(name.expr, carried))[0]
         step = steps[-1]
+        runs = math.ceil(extent / step)
 
         def run(start: Value, carried: list[Value]) -> list[Value]:
             end = builder.arith("minui", builder.arith("addi", start, builder.index_constant(step)), high)
-            inner = self._run(name, steps[:-1], start, end, step, zero, body)
+            inner = self._run(name, steps[:-1], start, end, extent / runs, zero, body)
             return [self._add(carried[0], inner)]
 
         bounds = (low, high, builder.index_constant(step))
-        return builder.loop(None, bounds, -(-extent // step), [zero], run)[0]
+        return builder.loop(None, bounds, runs, [zero], run)[0]

@@ -413,7 +413,7 @@ class RowKernel:
             write()
             return
         first = builder.compare("eq", thread.in_row, builder.index_constant(0))
-        builder.branch(first, [], write, None, builder.scope.executions // self.layout.lanes)
+        builder.branch(first, [], write, None, builder.scope.executions / self.layout.lanes)
 
     def _located(self, node: Node, action: Callable[[], None]) -> None:
         location = self.builder.location
