@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mlir import ir
 
 from mlirstitch.errors import PassError
-from mlirstitch.options import CompileOptions
+from mlirstitch.options import CompileOptions, option
 from mlirstitch.passes.base import Pass, register_pass
 from mlirstitch.passes.structured import main_function
 from mlirstitch.target import Target
@@ -37,9 +37,9 @@ class SetModuleAttributes(Pass):
 
     NAME = "stitch-set-module-attributes"
 
-    target: str = ""
-    numerics: str = ""
-    library: str = ""
+    target: str = option("", "chip to compile for; empty keeps what the module says, or takes the default")
+    numerics: str = option("", "numerics contract: default or strict")
+    library: str = option("", "who computes contractions: none or auto")
 
     def run(self, op: ir.Operation) -> None:
         defaults = CompileOptions()

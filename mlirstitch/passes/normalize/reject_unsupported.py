@@ -9,6 +9,7 @@ from mlir import ir
 
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.errors import PassError
+from mlirstitch.options import option
 from mlirstitch.passes.base import Pass, register_pass
 from mlirstitch.passes.structured import functions, symbol_name
 
@@ -50,13 +51,11 @@ class RejectUnsupported(Pass):
     Refused are: no public ``@main``, or other functions beside it; arguments and results that are not ranked static
     tensors of a supported element type; ops outside arith, math, linalg and tensor (``tm_tensor``, ``scf``, complex
     numbers, unregistered dialects ...); elided constants, whose data is gone.
-
-    Options: ``dynamic`` lets dynamic dims pass inside ``@main``, where later passes may still fold them.
     """
 
     NAME = "normalize-reject-unsupported"
 
-    dynamic: bool = False
+    dynamic: bool = option(False, "let dynamic dims pass inside @main, where later passes may still fold them")
 
     def run(self, op: ir.Operation) -> None:
         mains = [function for function in functions(op) if symbol_name(function) == "main"]

@@ -8,6 +8,7 @@ from mlir import ir
 
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import source_line
+from mlirstitch.options import option
 from mlirstitch.passes.base import Pass, register_pass
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, check_plan
 from mlirstitch.passes.stitching.graph import Graph, build_graph
@@ -26,14 +27,12 @@ class StitchCluster(Pass):
     several kernels computes the op for itself), ``stitch.library`` on ops given to a library, and ``stitch.apart`` on
     ``@main``: one entry for every tensor that still goes from one kernel to another through memory, with the rule.
     Constants, fills, ``tensor.empty``, masks that read no tensor, and reshapes belong to whoever uses them.
-
-    Options: ``max-ops`` and ``max-arguments`` bound one kernel.
     """
 
     NAME = "stitch-cluster"
 
-    max_ops: int = Limits.ops
-    max_arguments: int = Limits.arguments
+    max_ops: int = option(Limits.ops, "most ops in one kernel")
+    max_arguments: int = option(Limits.arguments, "most tensors that one kernel reads and writes")
 
     def run(self, op: ir.Operation) -> None:
         main = main_function(op)

@@ -90,7 +90,7 @@ class _Outliner:
 
     def _share(self, function: ir.Operation, cluster: Cluster) -> str:
         """The name of an equal function made before; else ``function`` gets a name of its own."""
-        text = str(function.get_asm(enable_debug_info=False))
+        text = str(function.get_asm(enable_debug_info=False, use_local_scope=True))
         digest = hashlib.sha256(text.encode()).hexdigest()
         if digest in self.shared:
             function.erase()
