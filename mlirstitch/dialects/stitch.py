@@ -353,9 +353,9 @@ def _check_dtype(function: ir.Operation, place: str, number: int, dtype: str) ->
 
 
 def _check_mutations(function: ir.Operation) -> None:
-    names = [entry.get(NAME.name) for entry in group_attributes(function, ARGUMENT)]
+    names = [entry[NAME.name] for entry in group_attributes(function, ARGUMENT) if NAME.name in entry]
     for number, entry in enumerate(group_attributes(function, RESULT)):
         target = entry.get(MUTATES.name)
         if target is not None and target not in names:
-            listed = ", ".join(str(name) for name in names if name is not None) or "none has a name"
+            listed = ", ".join(str(name) for name in names) or "none has a name"
             raise refusal(function, f"result {number} mutates {target}, which is no argument", f"arguments: {listed}")
