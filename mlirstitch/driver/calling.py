@@ -62,6 +62,12 @@ class CallingConvention:
         """The model's return value from the program's user outputs."""
         return _build(self.results, leaves)
 
+    def result_leaves(self, leaves: Sequence[Any]) -> list[Any]:
+        """Leaves of the return value in flattening order, constants included."""
+        found: list[Any] = []
+        _collect_leaves(self.results, leaves, found)
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """JSON form kept in a bundle's manifest."""
         return {
@@ -124,7 +130,7 @@ def _flatten(node: Node, value: Any, path: str, leaves: dict[int, Any]) -> None:
         for key, child in node["dict"]:
             _flatten(child, value[key], f"{path}[{key!r}]" if path else str(key), leaves)
     else:
-        children = node.get("tuple") or node.get("list") or node.get("namedtuple", ["", [], []])[2]
+        children = _children(node)
         if not isinstance(value, (tuple, list)) or len(value) != len(children):
             got = f"{len(value)}" if isinstance(value, (tuple, list)) else type(value).__name__
             raise LaunchError(
@@ -151,3 +157,22 @@ def _build(node: Node, leaves: Sequence[Any]) -> Any:
         name, fields, children = node["namedtuple"]
         return namedtuple(name, fields)(*(_build(child, leaves) for child in children))
     return tuple(_build(child, leaves) for child in node["tuple"])
+
+
+def _collect_leaves(node: Node, leaves: Sequence[Any], found: list[Any]) -> None:
+    if "leaf" in node:
+        found.append(leaves[node["leaf"]])
+    elif "constant" in node:
+        found.append(node["constant"])
+    else:
+        for child in _children(node):
+            _collect_leaves(child, leaves, found)
+
+
+def _children(node: Node) -> list[Node]:
+    """The children of a container node."""
+    if "dict" in node:
+        return [child for _, child in node["dict"]]
+    if "namedtuple" in node:
+        return node["namedtuple"][2]
+    return node.get("tuple") or node.get("list") or []

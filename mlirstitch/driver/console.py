@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from mlirstitch.errors import MlirstitchError
+from mlirstitch.errors import InternalError, MlirstitchError
 
 DEBUG_VARIABLE = "MLIRSTITCH_DEBUG"
 REFUSED, MISUSED, CRASHED, INTERRUPTED = 1, 2, 3, 130
@@ -27,7 +27,7 @@ def report_error(error: BaseException) -> int:
         # Loaded only on this path: the worker module is not needed to print a refusal of, say, a bundle.
         from mlirstitch.driver.worker import CompilerCrash
 
-        return CRASHED if isinstance(error, CompilerCrash) else REFUSED
+        return CRASHED if isinstance(error, CompilerCrash | InternalError) else REFUSED
     if isinstance(error, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

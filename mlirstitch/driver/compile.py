@@ -1,0 +1,161 @@
+"""The compiler's front door: a model or IR in, a :class:`Compiled` program out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlirstitch.driver.compiled import Compiled, Program
+from mlirstitch.driver.sources import Source, read_source, read_spec
+from mlirstitch.driver.tensors import as_array
+from mlirstitch.errors import MlirstitchError
+from mlirstitch.options import CompileOptions
+from mlirstitch.runtime import Bundle, decode_program, read_bundle
+from mlirstitch.target import Target
+
+OnPhase = Callable[[str], None]
+
+
+def compile(
+    x: Any,
+    example_inputs: Any = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    on_phase: OnPhase | None = None,
+    **options: Any,
+) -> Compiled:
+    """Compile a PyTorch model or MLIR to PTX and a launch plan.
+
+    Args:
+        x: an ``nn.Module``, a function of tensors, an ``ExportedProgram``; or MLIR (text, path, or a module of the
+            ``mlir`` package) with one public function ``@main`` on static ranked tensors.
+        example_inputs: positional example arguments of a model: a tuple, or one tensor. Shapes and dtypes are fixed.
+        example_kwargs: keyword example arguments of a model.
+        on_phase: called with the name of every phase as it begins.
+        options: fields of :class:`mlirstitch.CompileOptions` (``target="sm_90"``, ``numerics``, ``library``, ``dump``,
+            ...); ``MLIRSTITCH_*`` variables stand in for those not given.
+
+    Returns:
+        A callable: torch tensors or numpy arrays in, the same kind out, in the model's own structure. A module's
+        weights are used where they lie: a later in-place change is seen by the next call.
+
+    Raises:
+        MlirstitchError: an unknown option, target, op, type or shape; the message names it, the user's source line, the
+            reason and a way out.
+    """
+    chosen = _options(options)
+    started = time.perf_counter()
+    if on_phase is not None:
+        on_phase("import")
+    source = read_source(x, example_inputs, example_kwargs)
+    return _compile(source, chosen, on_phase, {"import": time.perf_counter() - started})
+
+
+def compile_spec(
+    spec: str,
+    text: str | None,
+    options: CompileOptions,
+    *,
+    on_phase: OnPhase | None = None,
+    on_input: Callable[[str], None] | None = None,
+) -> Compiled:
+    """Compile what the command line names: a ``.mlir`` path, ``-`` with its ``text``, or ``file.py:factory``.
+
+    ``on_input`` receives the IR text before any stage runs on it. Raises as :func:`compile` does.
+    """
+    Target.parse(options.target)
+    started = time.perf_counter()
+    if on_phase is not None:
+        on_phase("import")
+    source = read_spec(spec, text)
+    if on_input is not None:
+        on_input(source.text)
+    return _compile(source, options, on_phase, {"import": time.perf_counter() - started})
+
+
+def load(path: str | Path, *, device: str = "emulator") -> Program:
+    """A saved bundle, ready to be called. Raises :class:`mlirstitch.BundleError`."""
+    return Program(read_bundle(path), device=device)
+
+
+def _options(options: dict[str, Any]) -> CompileOptions:
+    target = options.pop("target", None)
+    if isinstance(target, Target):
+        target = target.chip
+    chosen = CompileOptions.from_environment(target=target, **options)
+    Target.parse(chosen.target)
+    return chosen
+
+
+def _compile(
+    source: Source, options: CompileOptions, on_phase: OnPhase | None, timings: Mapping[str, float]
+) -> Compiled:
+    from mlirstitch.dialects import parse_module
+    from mlirstitch.driver.stages import run_stages
+
+    started = time.perf_counter()
+    module = parse_module(source.text, source.name)
+    if source.calling is None:
+        _all_arguments_are_inputs(module.operation)
+    parsing = {"parse": time.perf_counter() - started}
+    result = run_stages(module, options, source_name=source.name, on_stage=on_phase)
+    texts = dict(result.texts)
+    if "ptx" in texts:
+        texts["ptx"] = "\n".join(result.ptx[name] for name in sorted(result.ptx))
+
+    def make_bundle() -> Bundle:
+        if result.program is None or "ptx" not in texts:
+            raise MlirstitchError(
+                f"the compilation stopped at level {options.to_level}: there is no PTX to run or to save",
+                hint="compile to level ptx, the default",
+            )
+        target = Target.parse(options.target)
+        return Bundle(
+            target={"chip": target.chip, "ptx": target.ptx_version},
+            programs=(decode_program(result.program),),
+            modules=result.ptx,
+            weights={name: as_array(tensor, name) for name, tensor in source.weights.items()},
+            options={"numerics": options.numerics, "library": options.library},
+            producer={"name": "mlirstitch", "version": _version()},
+            calling=source.calling.to_json() if source.calling is not None else {},
+            report=_report(texts),
+            files={"stitched.mlir": texts["stitched"]} if "stitched" in texts else {},
+        )
+
+    return Compiled(
+        texts,
+        {**timings, **parsing, **result.timings},
+        make_bundle,
+        out_spec=source.trees[1] if source.trees is not None else None,
+    )
+
+
+def _all_arguments_are_inputs(module: Any) -> None:
+    """IR comes without weights, also where it was dumped from a model that had some: the caller passes them all."""
+    from mlirstitch.dialects import stitch
+    from mlirstitch.passes.structured import main_function
+
+    main = main_function(module)
+    if main is None:
+        return
+    for number in range(len(stitch.group_attributes(main, stitch.ARGUMENT))):
+        if stitch.ROLE.of_argument(main, number) is not None:
+            stitch.ROLE.set_argument(main, number, "input")
+
+
+def _report(texts: Mapping[str, str]) -> dict[str, Any]:
+    """What stitching did, if this compilation stitched."""
+    if "stitched" not in texts:
+        return {}
+    from mlirstitch.dialects import parse_module
+    from mlirstitch.passes.stitching.explain import report
+
+    return report(parse_module(texts["stitched"]).operation)
+
+
+def _version() -> str:
+    import mlirstitch
+
+    return mlirstitch.__version__
