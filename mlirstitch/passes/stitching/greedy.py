@@ -1,9 +1,9 @@
 """The greedy clusterer: merge along edges as long as one kernel can compute the union.
 
 1. *Row and element-wise clusters.* Ops that no stitching template can hold (anchors) cut the graph into levels. All
-   connected nodes of a level are tried as one cluster; where that is refused, and across levels, clusters merge pair by
-   pair in rounds, each with the neighbour that saves most bytes, which keeps the number of questions to the templates
-   near n log n.
+   connected nodes of a level are tried as one cluster, then its parts whose reductions run over the same rows; where
+   that is refused, and across levels, clusters merge pair by pair in rounds, each with the neighbour that saves most
+   bytes, which keeps the number of questions to the templates near n log n.
 2. *Loop nests.* Each anchor takes up element-wise consumers, then producers that it alone reads, while nothing
    expensive is computed twice.
 3. *Duplicates.* A movement or cast that several clusters read is computed by each of them and never stored, if each
@@ -23,6 +23,7 @@ from mlirstitch.passes.stitching.contraction import Contraction
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule
 from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
 from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
+from mlirstitch.passes.stitching.regions import level_regions, split_by_rows
 from mlirstitch.passes.structured import shape_of
 from mlirstitch.target import Target
 
@@ -52,7 +53,7 @@ class _Run:
                 self.readers.setdefault(value, []).append(node)
 
     def plan(self) -> FusionPlan:
-        self._merge_levels()
+        self._merge_regions()
         self._merge_in_rounds(self._stitching_neighbours)
         self._merge_in_rounds(self._loop_nest_neighbours)
         sets = {name: set(self.contraction.members[name]) for name in self.contraction.in_program_order()}
@@ -66,37 +67,25 @@ class _Run:
 
     # Row and element-wise clusters
 
-    def _merge_levels(self) -> None:
-        """Make every connected region of a level one cluster if a template takes it; such merges make no cycle."""
-        for nodes in self._regions():
-            if len(nodes) > 1 and self.judge.why_no_stitch(nodes) is None:
-                name = nodes[0]
-                for node in nodes[1:]:
-                    name = self.contraction.merge(name, node)
+    def _merge_regions(self) -> None:
+        """Make every region of a level one cluster if a template takes it, else every part with reductions of a sort.
+
+        Such merges make no cycle; in ascending order neither do the steps between.
+        """
+        for region in level_regions(self.graph, self.judge.anchors):
+            if not self._merge_all(region):
+                for part in split_by_rows(self.graph, region):
+                    self._merge_all(part)
         self.contraction.compact()
 
-    def _regions(self) -> list[list[int]]:
-        """Connected sets of nodes that are no anchors and have equally many anchors above them."""
-        anchors = self.judge.anchors
-        level = [0] * len(self.graph.ops)
-        group = list(range(len(self.graph.ops)))
-
-        def find(node: int) -> int:
-            while group[node] != node:
-                group[node] = group[group[node]]
-                node = group[node]
-            return node
-
-        for node, sources in enumerate(self.graph.predecessors):
-            level[node] = max((level[source] + (source in anchors) for source in sources), default=0)
-            for source in sources:
-                if node not in anchors and source not in anchors and level[source] == level[node]:
-                    group[find(node)] = find(source)
-        regions: dict[int, list[int]] = {}
-        for node in range(len(self.graph.ops)):
-            if node not in anchors:
-                regions.setdefault(find(node), []).append(node)
-        return list(regions.values())
+    def _merge_all(self, nodes: list[int]) -> bool:
+        """Merge ascending nodes into one cluster if a template takes them."""
+        if self.judge.why_no_stitch(nodes) is not None:
+            return False
+        name = nodes[0]
+        for node in nodes[1:]:
+            name = self.contraction.merge(name, node)
+        return True
 
     def _merge_in_rounds(self, neighbours: Callable[[int], list[int]]) -> None:
         """Merge each cluster with its first acceptable neighbour, round after round until nothing merges.
