@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,11 @@ def _compile(
     if "ptx" in texts:
         texts["ptx"] = "\n".join(result.ptx[name] for name in sorted(result.ptx))
 
+    plan = decode_program(result.program) if result.program is not None and "ptx" in texts else None
+    make_report = cache(partial(_report, texts.get("stitched", "")))
+
     def make_bundle() -> Bundle:
-        if result.program is None or "ptx" not in texts:
+        if plan is None:
             raise MlirstitchError(
                 f"the compilation stopped at level {options.to_level}: there is no PTX to run or to save",
                 hint="compile to level ptx, the default",
@@ -114,13 +118,13 @@ def _compile(
         target = Target.parse(options.target)
         return Bundle(
             target={"chip": target.chip, "ptx": target.ptx_version},
-            programs=(decode_program(result.program),),
+            programs=(plan,),
             modules=result.ptx,
             weights={name: as_array(tensor, name) for name, tensor in source.weights.items()},
             options={"numerics": options.numerics, "library": options.library},
             producer={"name": "mlirstitch", "version": _version()},
             calling=source.calling.to_json() if source.calling is not None else {},
-            report=_report(texts),
+            report=make_report(),
             files={"stitched.mlir": texts["stitched"]} if "stitched" in texts else {},
         )
 
@@ -128,6 +132,9 @@ def _compile(
         texts,
         {**timings, **parsing, **result.timings},
         make_bundle,
+        make_report=make_report,
+        launch_plan=plan,
+        modules=result.ptx if plan is not None else None,
         out_spec=source.trees[1] if source.trees is not None else None,
     )
 
@@ -145,14 +152,14 @@ def _all_arguments_are_inputs(module: Any) -> None:
             stitch.ROLE.set_argument(main, number, "input")
 
 
-def _report(texts: Mapping[str, str]) -> dict[str, Any]:
-    """What stitching did, if this compilation stitched."""
-    if "stitched" not in texts:
+def _report(stitched: str) -> dict[str, Any]:
+    """What stitching did; ``stitched`` is the text of that level, "" if this compilation did not stitch."""
+    if not stitched:
         return {}
     from mlirstitch.dialects import parse_module
     from mlirstitch.passes.stitching.explain import report
 
-    return report(parse_module(texts["stitched"]).operation)
+    return report(parse_module(stitched).operation)
 
 
 def _version() -> str:

@@ -12,6 +12,7 @@ from mlirstitch.driver.tensors import array_to_tensor, as_array, is_torch_tensor
 from mlirstitch.errors import MlirstitchError
 from mlirstitch.runtime import Bundle, Executor, RunReport, open_device
 from mlirstitch.runtime.dtypes import Array, numpy_dtype
+from mlirstitch.runtime.program import Program as LaunchPlan
 
 OnStep = Callable[[int, int, Any], None]
 
@@ -34,9 +35,19 @@ class Program:
         return self.bundle.target["chip"]
 
     @property
+    def launch_plan(self) -> LaunchPlan:
+        """What one run does, step by step."""
+        return self.bundle.program()
+
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """PTX text by module name."""
+        return self.bundle.modules
+
+    @property
     def ptx(self) -> str:
         """The PTX of all kernels; "" for a program without kernels."""
-        return "\n".join(self.bundle.modules[name] for name in sorted(self.bundle.modules))
+        return "\n".join(self.modules[name] for name in sorted(self.modules))
 
     @property
     def report(self) -> Mapping[str, Any]:
@@ -98,7 +109,8 @@ class Program:
 class Compiled(Program):
     """What :func:`mlirstitch.compile` returns: a program, with the IR of every level it went through.
 
-    A compilation that was stopped before PTX, or whose weights are fake tensors, has texts but no bundle.
+    A compilation that was stopped before PTX has texts but no bundle. One whose weights are fake tensors has PTX and a
+    launch plan, but neither runs nor can be saved.
     """
 
     def __init__(
@@ -107,11 +119,17 @@ class Compiled(Program):
         timings: Mapping[str, float],
         make_bundle: Callable[[], Bundle],
         *,
+        make_report: Callable[[], Mapping[str, Any]],
+        launch_plan: LaunchPlan | None = None,
+        modules: Mapping[str, str] | None = None,
         out_spec: Any = None,
     ) -> None:
         self.timings = dict(timings)
         self._texts = dict(texts)
         self._make_bundle = make_bundle
+        self._make_report = make_report
+        self._launch_plan = launch_plan
+        self._modules = modules
         self._device = "emulator"
         self._out_spec = out_spec
 
@@ -119,6 +137,21 @@ class Compiled(Program):
     def bundle(self) -> Bundle:  # pyright: ignore[reportIncompatibleVariableOverride]  made when first needed
         """The product. Raises MlirstitchError if the compilation stopped before PTX."""
         return self._make_bundle()
+
+    @property
+    def launch_plan(self) -> LaunchPlan:
+        """What one run does, step by step. Raises MlirstitchError if the compilation stopped before PTX."""
+        return self._launch_plan or self.bundle.program()
+
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """PTX text by module name. Raises MlirstitchError if the compilation stopped before PTX."""
+        return self._modules or self.bundle.modules
+
+    @cached_property
+    def report(self) -> Mapping[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """What the compiler did and why, as JSON data; empty if it did not stitch."""
+        return self._make_report()
 
     def text(self, level: str) -> str:
         """The module at ``level`` (``mlirstitch.options.LEVELS``), with locations; for "ptx", the PTX itself.

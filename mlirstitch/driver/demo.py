@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mlirstitch.driver.console import note, progress, report_error
 from mlirstitch.driver.report.quantities import byte_size, count, seconds
 from mlirstitch.driver.report.summary import Summary
-from mlirstitch.driver.report.unfused import Unfused
 
 WORKLOAD = "bert_layer"
 BUNDLE = "bert_layer.bundle"
@@ -36,7 +36,6 @@ def demonstrate(folder: Path) -> None:
     from mlirstitch.driver.bench.workloads import get
     from mlirstitch.driver.compile import compile
     from mlirstitch.driver.report.summary import summarise
-    from mlirstitch.driver.report.unfused import unfused
     from mlirstitch.errors import MlirstitchError
     from mlirstitch.target import Target
 
@@ -48,9 +47,8 @@ def demonstrate(folder: Path) -> None:
         compiled = compile(program.module, program.inputs, on_phase=show)
     print(f"Compiled for {compiled.target} in {seconds(sum(compiled.timings.values()))}.\n")
 
-    before = unfused(compiled.text("linalg"))
-    after = summarise(compiled.bundle.program(), Target.parse(compiled.target))
-    print("\n".join(comparison(before, after)))
+    summary = summarise(compiled.launch_plan, Target.parse(compiled.target))
+    print("\n".join(comparison(compiled.report, summary)))
 
     bundle = folder / BUNDLE
     compiled.save(bundle)
@@ -71,15 +69,18 @@ def demonstrate(folder: Path) -> None:
         raise MlirstitchError(f"the compiled layer is off by {error:.1e}, eager by {eager_error:.1e}")
 
 
-def comparison(before: Unfused, after: Summary) -> Iterator[str]:
-    """Lines of the table: launches and bytes with one kernel per op, and stitched."""
+def comparison(report: Mapping[str, Any], after: Summary) -> Iterator[str]:
+    """Lines of the table: launches and bytes with one kernel per op, and stitched. ``report`` is the compiler's."""
+    contractions = sum(op["kind"] == "compute" for cluster in report["clusters"] for op in cluster["ops"])
     launches = after.launches
     rows = [
         ("", "one kernel per op", "stitched"),
-        ("kernels of memory-bound ops", str(before.memory_bound), str(launches.memory_bound + launches.copies)),
-        ("contractions", str(before.compute_bound), str(launches.compute_bound)),
-        ("bytes touched", byte_size(before.bytes), byte_size(after.bytes.arguments)),
+        ("kernels of memory-bound ops", str(report["launches_before"] - contractions), str(launches.memory_bound)),
+        ("contractions", str(contractions), str(launches.compute_bound)),
+        ("bytes touched", byte_size(report["bytes_before"]), byte_size(after.bytes.arguments)),
     ]
+    if launches.copies:
+        rows.insert(3, ("copies", "0", str(launches.copies)))
     for title, left, right in rows:
         yield f"{title:<28}  {left:>17}  {right:>10}"
 

@@ -51,7 +51,7 @@ def _compile(workload: Workload, request: BenchRequest, target: str) -> tuple[Co
 
 
 def _counted(compiled: Compiled, target: str) -> Measured:
-    summary = summarise(compiled.bundle.program(), Target.parse(target)).to_json()
+    summary = summarise(compiled.launch_plan, Target.parse(target)).to_json()
     return Measured(
         status="ok",
         message="",
@@ -71,7 +71,7 @@ def _run(measured: Measured, compiled: Compiled, workload: Workload, request: Be
         reference = wide.module(*wide.inputs)
         error = worst_error(results, reference)
         eager_error = worst_error(program.module(*program.inputs), reference)
-    counted = counted_bytes(compiled.bundle.program(), report)
+    counted = counted_bytes(compiled.launch_plan, report)
     predicted = (measured.bytes["traffic"] or 0) + (measured.bytes["cached_rereads"] or 0)
     reasons = []
     if not within_bound(error, eager_error):
@@ -110,9 +110,9 @@ def _assembled(measured: Measured, compiled: Compiled, workload: Workload, reque
     reasons = [measured.message] if measured.message else []
     for chip in PTXAS_CHIPS:
         built = compiled if chip == request.target else _compile(workload, request, chip)[0]
-        templates = {s.kernel: s.template for s in built.bundle.program().steps if isinstance(s, Launch)}
+        templates = {s.kernel: s.template for s in built.launch_plan.steps if isinstance(s, Launch)}
         found[chip] = {}
-        for text in built.bundle.modules.values():
+        for text in built.modules.values():
             report = ptxas.check(text, chip)
             reasons += [f"ptxas for {chip}: {error}" for error in report.errors]
             for name, use in report.kernels.items():
