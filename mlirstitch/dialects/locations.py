@@ -47,6 +47,21 @@ def location_of(source: str, context: ir.Context) -> ir.Location | None:
     return ir.Location.file(match["file"], int(match["line"]), int(match["column"] or 0), context)
 
 
+def without_calls(location: ir.Location) -> ir.Location:
+    """The same user lines without chains of calls: file locations, fused if there are several.
+
+    Functions that stand beside kernels need it: upstream's ``ensure-debug-info-scope-on-llvm-func`` dies on a call-site
+    location outside of llvm functions.
+    """
+    from mlir import ir
+
+    context = location.context
+    lines = [found for line in source_lines(location) if (found := location_of(line, context)) is not None]
+    if not lines:
+        return ir.Location.unknown(context)
+    return lines[0] if len(lines) == 1 else ir.Location.fused(lines, context=context)
+
+
 def _parts(location: ir.Location) -> Iterator[ir.Location]:
     """The members of (nested) fused locations, else the location itself."""
     if location.is_a_fused():

@@ -10,7 +10,7 @@ from mlir import ir
 from mlir.dialects import gpu
 
 from mlirstitch.dialects import stitch
-from mlirstitch.dialects.locations import refusal, source_line
+from mlirstitch.dialects.locations import refusal, source_line, without_calls
 from mlirstitch.dialects.walk import walk
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.buffers import (
@@ -200,6 +200,7 @@ class _HostBuilder:
         self.clusters = clusters
         self.kernels = kernels
         self.target = target
+        self.location = without_calls(main.location)
         self.constants: dict[tuple[int, str], ir.Value] = {}
         self.libraries: dict[str, str] = {}
         self.arena: ir.Value | None = None
@@ -222,17 +223,17 @@ class _HostBuilder:
                     "stitch.results": stitch.INTEGERS.write(self.plan.results),
                 },
                 regions=1,
-                loc=self.main.location,
+                loc=self.location,
             )
-        return host.regions[0].blocks.append(*types, arg_locs=[self.main.location] * len(types))
+        return host.regions[0].blocks.append(*types, arg_locs=[self.location] * len(types))
 
     def build(self) -> None:
         """Fill the host function."""
-        with ir.InsertionPoint(self.entry), self.main.location:
+        with ir.InsertionPoint(self.entry), self.location:
             self._build_arena()
             for call, reads, writes in zip(host_calls(self.main), self.plan.reads, self.plan.writes, strict=True):
                 if _writes_something(self.plan, writes):
-                    with call.location:
+                    with without_calls(call.location):
                         self._build_call(call, reads, writes)
             for source, target in self.plan.copies:
                 if self.plan.buffers[source].elements:
@@ -256,7 +257,7 @@ class _HostBuilder:
                 results=[_flat_type(buffer)],
                 operands=[self.arena, self._constant(buffer.offset, "index")],
                 attributes={"stitch.buffer": _buffer_attribute(buffer)},
-                loc=self.main.location,
+                loc=self.location,
             ).results[0]
         return self.values[number]
 
@@ -269,7 +270,7 @@ class _HostBuilder:
                     "arith.constant",
                     results=[element],
                     attributes={"value": ir.IntegerAttr.get(element, value)},
-                    loc=self.main.location,
+                    loc=self.location,
                 ).results[0]
         return self.constants[value, kind]
 
