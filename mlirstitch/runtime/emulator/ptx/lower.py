@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.ptx import opcodes
 from mlirstitch.runtime.emulator.ptx.control_flow import build_blocks, maybe_uninitialised
@@ -35,7 +38,7 @@ def lower_kernel(module: Module, name: str) -> Kernel:
     function = module.functions[name]
     lowering = _Lowering(module, function)
     lowering.function(function, prefix="", parameters={}, done=None, stack=(name,))
-    items = lowering.items
+    items = [*_undefined_halves(lowering.items), *lowering.items]
     blocks = build_blocks(name, items, lowering.branch_targets)
     layout = _layout(module, lowering.variables, items)
     return Kernel(
@@ -50,6 +53,29 @@ def lower_kernel(module: Module, name: str) -> Kernel:
         local_bytes=layout.local_bytes,
         maybe_uninitialised=maybe_uninitialised(blocks),
     )
+
+
+def _undefined_halves(items: Sequence[Instruction | Label]) -> list[Instruction]:
+    """Definitions for registers that no instruction writes and that are only packed with others by ``mov``.
+
+    So LLVM prints the undefined half of a pair of which only the other half is used.
+    """
+    written: set[Register] = set()
+    packed: dict[Register, Instruction] = {}
+    read: set[Register] = set()
+    for item in items:
+        if isinstance(item, Label):
+            continue
+        written.update(item.defined())
+        if item.op == "pack":
+            packed.update((register, item) for register in item.used())
+        else:
+            read.update(item.used())
+    return [
+        replace(user, op="implicit", types=(), outputs=(register,), inputs=(), guard=None)
+        for register, user in packed.items()
+        if register not in written and register not in read
+    ]
 
 
 class _Layout:
