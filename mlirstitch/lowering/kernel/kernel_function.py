@@ -68,9 +68,9 @@ class KernelFunction:
 
     def _create_table(self, builder: Builder, node: Table) -> Value:
         element = memory_type(node.element)
-        values = ir.DenseElementsAttr(node.values)
+        values: ir.Attribute = node.values
         if element != node.element:
-            bits = [ir.IntegerAttr.get(element, int(bool(value))) for value in values]  # pyright: ignore
+            bits = [ir.IntegerAttr.get(element, int(bool(value))) for value in ir.DenseIntElementsAttr(values)]
             values = ir.DenseElementsAttr.get(bits, ir.RankedTensorType.get(list(node.shape), element))
         symbol = f"{self._name}_table{len(self._tables)}"
         shaped = ir.MemRefType.get(list(node.shape), element)

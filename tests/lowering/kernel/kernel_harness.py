@@ -108,8 +108,9 @@ def moved_bytes(built: Built) -> tuple[int, ...]:
 def reason(text: str, template: str, chip: str = "sm_90") -> str | None:
     """What a template says about a function."""
     with new_context() as context, ir.Location.unknown(context):
-        function = ir.Module.parse(text).body.operations[0].operation
-        found, why = find_template(Cluster.of_function(function), Target.parse(chip), [template])
+        module = ir.Module.parse(text)
+        cluster = Cluster.of_function(module.body.operations[0].operation)
+        found, why = find_template(cluster, Target.parse(chip), [template])
         return None if found is not None else why
 
 
