@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mlir.ir  # noqa: F401  isort: skip  before torch_mlir
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +25,12 @@ from torch_mlir.extras.fx_importer import FxImporter
 
 from mlirstitch.driver.calling import CallingConvention
 from mlirstitch.driver.torch_import import repairs
-from mlirstitch.driver.torch_import.checks import check_before_decomposition, check_decomposed
+from mlirstitch.driver.torch_import.checks import (
+    check_before_decomposition,
+    check_decomposed,
+    refuse,
+    single_op_graphs,
+)
 from mlirstitch.driver.torch_import.decompositions import decomposition_table
 from mlirstitch.driver.torch_import.exporting import export_failure, export_program, parameter_names
 from mlirstitch.driver.torch_import.program import Argument, FlatProgram, Result, flatten_program, literal_targets
@@ -169,55 +173,46 @@ def _dense(value: Tensor) -> str:
 # ---------------------------------------------------------------- torch_mlir
 def _lower(graph: fx.Graph) -> str:
     """The aten graph as linalg text. Raises :class:`ImportFailure` naming the op that torch_mlir cannot lower."""
+    try:
+        return _lower_graph(graph)
+    except _NotLowered as failure:
+        # The diagnostic often names a constant or nothing at all: try the ops one by one.
+        for node, alone in single_op_graphs(graph):
+            try:
+                _lower_graph(alone)
+            except _NotLowered as reason:
+                raise refuse(node, f"torch_mlir cannot lower it: {reason}", _KEEP_EAGER) from failure
+        raise ImportFailure(f"torch_mlir cannot lower the program: {failure}", hint=_KEEP_EAGER) from failure
+
+
+_KEEP_EAGER = "keep this op in eager PyTorch, or express it with other ops"
+
+
+class _NotLowered(Exception):
+    """torch_mlir refused a graph; the text is its first diagnostic."""
+
+
+def _lower_graph(graph: fx.Graph) -> str:
     context = torch_ir.Context()
     torch_dialect.register_dialect(context)
     importer = FxImporter(context=context)
     try:
         importer.import_stateless_graph(graph, func_name="main")
     except Exception as error:
-        raise ImportFailure(
-            f"torch_mlir cannot read the aten graph ({type(error).__name__}): {str(error)[:400]}",
-            hint="keep the op it names in eager PyTorch",
-        ) from error
+        raise _NotLowered(f"{type(error).__name__}: {str(error)[:300]}") from error
     module = importer.module
     for pipeline in PIPELINES:
         _run(module, pipeline)
     text = str(module.operation.get_asm(enable_debug_info=True))
     for name in repairs.leftovers(text):
-        raise ImportFailure(f"{name} is left over: the op has no linalg form", hint="keep it in eager PyTorch")
+        raise _NotLowered(f"{name} has no linalg form")
     return text
 
 
 def _run(module: Any, pipeline: str) -> None:
-    said: list[tuple[str, str]] = []
-
-    def listen(diagnostic: Any) -> bool:
-        said.append((str(diagnostic.message), str(diagnostic.location)))
-        return True
-
-    with module.context as context:
-        context.emit_error_diagnostics = False
-        handler = context.attach_diagnostic_handler(listen)
+    with module.context:
         try:
             torch_passes.PassManager.parse(pipeline).run(module.operation)
         except torch_ir.MLIRError as error:
-            raise _lowering_failure(said, error) from error
-        finally:
-            handler.detach()
-
-
-def _lowering_failure(said: list[tuple[str, str]], error: Exception) -> ImportFailure:
-    message, location = said[0] if said else (str(error), "")
-    for text, place in said:
-        if "torch.aten" in text or "failed to legalize" in text:
-            message, location = text, place
-    name = re.search(r"torch\.((?:aten|prims)\.[\w.]+)", message)
-    frames = re.findall(r'"([^"]+\.py)":(\d+)', location)
-    own = [f for f in frames if "site-packages" not in f[0]]
-    source = ":".join((own or frames or [("", "")])[0]) if frames else ""
-    subject = name.group(1) if name else "the program"
-    return ImportFailure(
-        f"torch_mlir cannot lower {subject}: {message.strip()[:400]}",
-        hint="keep this op in eager PyTorch, or express it with other ops",
-        source=source,
-    )
+            said = [str(d.message) for d in error.error_diagnostics] or [str(error)]
+            raise _NotLowered(said[0].strip().splitlines()[0][:300]) from error

@@ -48,6 +48,9 @@ REFUSED: dict[str, str] = {
 }
 """aten ops without a lowering, and the way out. Names may carry an overload."""
 
+_INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+"""Regions that decomposition expands in place."""
+
 _ASSERTIONS = (
     "_assert_async",
     "_assert_scalar",
@@ -101,12 +104,42 @@ def _base_name(target: OpOverload) -> str:
     return target._schema.name.partition("::")[2]
 
 
+def single_op_graphs(graph: fx.Graph) -> Iterator[tuple[fx.Node, fx.Graph]]:
+    """Every distinct op of the graph alone in a graph of its own, to find the one that the importer stumbles over."""
+    seen = set[str]()
+    for node in graph.nodes:
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            continue
+        key = f"{describe(node)} {[a for a in node.args if not isinstance(a, fx.Node)]} {node.kwargs}"
+        if key not in seen:
+            seen.add(key)
+            yield node, _alone(node)
+
+
+def _alone(node: fx.Node) -> fx.Graph:
+    graph = fx.Graph()
+    inputs: dict[fx.Node, fx.Node] = {}
+    for argument in node.all_input_nodes:
+        inputs[argument] = graph.placeholder(argument.name)
+        inputs[argument].meta = dict(argument.meta)
+    copy = graph.node_copy(node, lambda n: inputs[n])
+    values = tuple(_values(node))
+    if isinstance(node.meta.get("val"), (tuple, list)):
+        parts = [graph.call_function(operator.getitem, (copy, k)) for k in range(len(values))]
+        for part, value in zip(parts, values, strict=True):
+            part.meta["val"] = value
+        graph.output(tuple(parts))
+    else:
+        graph.output((copy,))
+    return graph
+
+
 def check_before_decomposition(exported: ExportedProgram) -> None:
     """Refuse what decompositions would hide or what would raise inside them. Raises :class:`ImportFailure`."""
     for node in exported.graph.nodes:
         if node.op != "call_function":
             continue
-        if isinstance(node.target, HigherOrderOperator):
+        if isinstance(node.target, HigherOrderOperator) and node.target.name() not in _INLINED:
             raise refuse(
                 node,
                 "control flow over tensors is not compiled",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -13,6 +15,10 @@ from torch import Tensor, fx, nn
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import uninteresting_files
+from torch.fx.proxy import TracerBase
+from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -38,7 +44,8 @@ class _Traced(nn.Module):
         self.graph_module = graph_module
 
     def forward(self, *args: Any) -> Any:
-        return fx.Interpreter(self.graph_module).run(*args)
+        with preserve_node_meta():
+            return fx.Interpreter(self.graph_module).run(*args)
 
 
 def export_program(
@@ -60,21 +67,51 @@ def export_program(
         )
     args = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     kwargs = dict(example_kwargs or {})
-    module = _as_module(x)
     try:
-        with ExitStack() as stack:
-            mode = _fake_mode(module, args, kwargs)
-            if mode is not None:
-                stack.enter_context(_fake_weights(module, mode))
-                args, kwargs = tree_map(lambda v: _to_fake(v, mode), (args, kwargs))
-                stack.enter_context(mode)
-            stack.enter_context(torch.no_grad())
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            return torch.export.export(module, args, kwargs, strict=False)
+        exported = _export(_as_module(x), args, kwargs)
+        if not _enables_gradients(exported):
+            return exported
+        if isinstance(x, nn.Module) or kwargs:
+            raise ImportFailure("the program computes gradients", hint=_GRADIENT_HINT)
+    except MlirstitchError:
+        raise
+    except Exception as error:
+        if isinstance(x, nn.Module) or kwargs or not _is_about_gradients(error):
+            raise export_failure(error) from error
+    try:
+        return _export(_as_module(expand_gradients(x, args)), args, {})
     except MlirstitchError:
         raise
     except Exception as error:
         raise export_failure(error) from error
+
+
+def _enables_gradients(exported: ExportedProgram) -> bool:
+    """Whether the program turns gradients on: torch.export would take tensors of the tape for constants."""
+    regions = (n for n in exported.graph.nodes if str(n.target) == "wrap_with_set_grad_enabled")
+    return any(n.args[0] is True for n in regions)
+
+
+def expand_gradients(function: Callable[..., Any], inputs: tuple[Any, ...]) -> fx.GraphModule:
+    """A training step (``torch.func.grad``, ``vjp`` inside) as one graph of forward and backward ops.
+
+    ``torch.export`` does not trace through gradients, ``make_fx`` does. Every op keeps the user's line.
+    """
+    with _whole_user_stacks():
+        return make_fx(function, record_stack_traces=True)(*inputs)
+
+
+def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
+    with ExitStack() as stack:
+        mode = _fake_mode(module, args, kwargs)
+        if mode is not None:
+            stack.enter_context(_fake_weights(module, mode))
+            args, kwargs = tree_map(lambda v: _to_fake(v, mode), (args, kwargs))
+            stack.enter_context(mode)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(_whole_user_stacks())
+        return torch.export.export(module, args, kwargs, strict=False)
 
 
 def _as_module(x: Callable[..., Any]) -> nn.Module:
@@ -137,15 +174,57 @@ def _fake_weights(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
             table[name] = value
 
 
+# ---------------------------------------------------------------- source lines
+_LIBRARIES = (str(Path(torch.__file__).parent), sysconfig.get_paths()["stdlib"])
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    return not frame.filename.startswith((*_LIBRARIES, "<frozen"))
+
+
+@contextmanager
+def _whole_user_stacks() -> Iterator[None]:
+    """Record, for every traced op, all frames of the user's code and the ``forward`` methods of torch's modules.
+
+    torch records ``forward`` methods only, which leaves ops of plain functions without a line. Frames outside the
+    program (our own and those of the caller of the compiler) are cut off.
+    """
+
+    def keep(self: TracerBase, user_stack_summary: traceback.StackSummary) -> traceback.StackSummary:
+        frames = list(user_stack_summary)
+        own = [i for i, frame in enumerate(frames) if frame.filename == __file__]
+        inside = frames[own[-1] + 1 :] if own else frames
+        return traceback.StackSummary.from_list(
+            [f for f in inside if (f.name == "forward" or _is_users(f)) and f.filename not in uninteresting_files()]
+        )
+
+    original = TracerBase._filter_traceback_frames
+    TracerBase._filter_traceback_frames = keep
+    try:
+        yield
+    finally:
+        TracerBase._filter_traceback_frames = original
+
+
 # ---------------------------------------------------------------- errors
+_GRADIENT_HINT = (
+    "give a training step as a function of tensors (weights included); torch.func.grad and vjp inside it are expanded"
+)
+
+
+def _is_about_gradients(error: Exception) -> bool:
+    text = str(error)
+    return "grad" in text and any(word in text for word in ("functorch", "vjp", "requires_grad", "autograd"))
+
+
 def export_failure(error: Exception) -> ImportFailure:
     """The user-facing form of an exception that torch raised while it traced the program."""
     text = str(error).strip()
     message = text.split("\n\nWhile executing")[0].split("\n\nThe following call raised")[0]
     message = "\n".join(line for line in message.splitlines() if line.strip())[:600] or type(error).__name__
     hint = "trace it with torch.export.export(..., strict=False) to see torch's own report"
-    if "grad" in text and ("functorch" in text or "vjp" in text or "requires_grad" in text or "autograd" in text):
-        hint = "expand gradients first: torch.fx.experimental.proxy_tensor.make_fx(step)(*inputs), then import that"
+    if _is_about_gradients(error):
+        hint = _GRADIENT_HINT
     elif "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
         hint = "shapes and branches that depend on tensor contents cannot be compiled; keep that part in eager"
     return ImportFailure(

@@ -98,6 +98,6 @@ def _repair_extrema(block: ir.Block) -> None:
 
 
 def leftovers(module_text: str) -> Iterator[str]:
-    """Names of ops in the text that belong to no dialect of the compiler (``tm_tensor.scan``, ``torch.aten.sort``)."""
-    seen = dict.fromkeys(re.findall(r'"?\b((?:tm_tensor|torch|torch_c|ml_program)\.[\w.]+)', module_text))
+    """Names of ops in the text that the compiler does not take (``tm_tensor.scan``, ``scf.for``)."""
+    seen = dict.fromkeys(re.findall(r'"?\b((?:tm_tensor|torch|torch_c|ml_program|scf|complex)\.[\w.]+)', module_text))
     yield from seen

@@ -5,11 +5,22 @@ Each module registers rules; :func:`decomposition_table` puts them on top of a b
 
 from mlirstitch.driver.torch_import.decompositions import (
     attention,
+    integers,
     losses,
     normalization,
     pointwise,
+    promotion,
     reductions,
 )
 from mlirstitch.driver.torch_import.decompositions.registry import table_over as decomposition_table
 
-__all__ = ["attention", "decomposition_table", "losses", "normalization", "pointwise", "reductions"]
+__all__ = [
+    "attention",
+    "decomposition_table",
+    "integers",
+    "losses",
+    "normalization",
+    "pointwise",
+    "promotion",
+    "reductions",
+]

@@ -1,149 +1,38 @@
-"""Element-wise functions.
+"""Element-wise functions written out, where the importer has none or another one than eager.
 
-The importer writes a composite function (sigmoid, GELU) and a scalar operand in the tensor's own type; eager evaluates
-both in float32 for half types and rounds once. Maximum, minimum and clamp are left to the importer: its
-compare-and-select is turned into ``arith.maximumf`` and ``arith.minimumf`` afterwards (``repairs.py``).
+Maximum, minimum and clamp are left to the importer: its compare-and-select is turned into ``arith.maximumf`` and
+``arith.minimumf`` afterwards (``repairs.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
-from torch.utils._pytree import tree_map
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from mlirstitch.driver.torch_import.decompositions.registry import LOW_PRECISION, computing, decompose, is_low
+from mlirstitch.driver.torch_import.decompositions.promotion import Elementwise, Half, promoted
+from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose
 
 aten = torch.ops.aten
 
 
-def result_dtype(*values: Any) -> torch.dtype:
-    """The type that eager promotes the operands of an element-wise op to."""
-    operands = [v for v in values if isinstance(v, (Tensor, int, float, bool))]
-    _, result = elementwise_dtypes(*operands, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
-    return result
+def _float(x: Tensor) -> Tensor:
+    """The tensor in the type a float function of it is computed in."""
+    return computing(x if x.is_floating_point() else x.to(torch.float32))
 
 
-def _widened(value: Any) -> Any:
-    return computing(value) if isinstance(value, Tensor) else value
-
-
-def _in_float32(overload: OpOverload) -> None:
-    """Evaluate the op in float32 for half types and round the result once."""
-
-    def rule(*args: Any, **kwargs: Any) -> Any:
-        if not is_low(*args):
-            return NotImplemented
-        result = overload(*tree_map(_widened, args), **tree_map(_widened, kwargs))
-        return result.to(result_dtype(*(a for a in args if isinstance(a, Tensor))))
-
-    decompose(overload)(rule)
-
-
-for _overload in (
-    aten.sigmoid.default,
-    aten.silu.default,
-    aten.silu_backward.default,
-    aten.sigmoid_backward.default,
-    aten.tanh_backward.default,
-    aten.gelu_backward.default,
-    aten.elu.default,
-    aten.elu_backward.default,
-    aten.leaky_relu.default,
-    aten.softplus.default,
-    aten.softplus_backward.default,
-    aten.mish.default,
-    aten.hardswish.default,
-    aten.hardsigmoid.default,
-    aten.log_sigmoid_forward.default,
-    aten.expm1.default,
-    aten.log1p.default,
-    aten.sinh.default,
-    aten.cosh.default,
-    aten.asinh.default,
-    aten.acosh.default,
-    aten.atanh.default,
-    aten.tan.default,
-    aten.logit.default,
-    aten.erfinv.default,
-    aten.addcmul.default,
-    aten.addcdiv.default,
-    aten.lerp.Scalar,
-    aten.lerp.Tensor,
-    aten.smooth_l1_loss.default,
-    aten.huber_loss.default,
-    aten.mse_loss.default,
-    aten.mse_loss_backward.default,
-    aten.binary_cross_entropy.default,
-    aten.binary_cross_entropy_with_logits.default,
-    aten.soft_margin_loss.default,
-    aten.avg_pool1d.default,
-    aten.avg_pool2d.default,
-    aten.avg_pool3d.default,
-    aten.avg_pool2d_backward.default,
-    aten._adaptive_avg_pool2d.default,
-    aten.upsample_bilinear2d.vec,
-):
-    _in_float32(_overload)
-
-
-def _exact(value: Any, dtype: torch.dtype) -> bool:
-    """Whether a Python number survives conversion to the type (then the importer's rounding of it changes nothing)."""
-    if not isinstance(value, float) or math.isnan(value) or math.isinf(value):
-        return True
-    # numpy, because a torch call here would be traced into the program
-    return float((np.float16 if dtype == torch.float16 else ml_dtypes.bfloat16)(value)) == value
-
-
-def _wider(value: Any, result: torch.dtype) -> bool:
-    """A 0-d tensor of a wider type takes part with its own precision in eager."""
-    return isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point() and value.dtype != result
-
-
-def _scalar_operand(overload: OpOverload) -> None:
-    """Arithmetic of a half tensor with a number that its type does not hold is done in float32."""
-
-    def rule(a: Any, b: Any, **kwargs: Any) -> Any:
-        result = result_dtype(a, b)
-        if result not in LOW_PRECISION or kwargs.get("rounding_mode") is not None:
-            return NotImplemented
-        numbers = [v for v in (a, b) if not isinstance(v, Tensor)]
-        inexact = not all(_exact(v, result) for v in (*numbers, kwargs.get("alpha", 1)))
-        if not inexact and kwargs.get("alpha", 1) == 1 and not _wider(a, result) and not _wider(b, result):
-            return NotImplemented
-        return overload(_widened(a), _widened(b), **kwargs).to(result)
-
-    decompose(overload)(rule)
-
-
-for _overload in (
-    aten.add.Tensor,
-    aten.add.Scalar,
-    aten.sub.Tensor,
-    aten.sub.Scalar,
-    aten.mul.Tensor,
-    aten.mul.Scalar,
-    aten.div.Tensor,
-    aten.div.Scalar,
-    aten.rsub.Scalar,
-    aten.pow.Tensor_Scalar,
-    aten.pow.Scalar,
-):
-    _scalar_operand(_overload)
+def _float_type(*operands: Any) -> torch.dtype:
+    return promoted(*operands, kind=KIND.INT_TO_FLOAT)
 
 
 @decompose(aten.reciprocal.default)
 def reciprocal(x: Tensor) -> Tensor:
     """One over x; zero gives infinity, NaN gives NaN."""
-    wide = computing(x if x.is_floating_point() else x.to(torch.float32))
-    return torch.div(torch.ones((), dtype=wide.dtype), wide).to(x.dtype if x.is_floating_point() else torch.float32)
+    wide = _float(x)
+    return torch.div(torch.ones((), dtype=wide.dtype), wide).to(_float_type(x))
 
 
 @decompose(aten.gelu.default)
@@ -170,6 +59,54 @@ def fmin(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a != a, b, torch.where(b != b, a, torch.minimum(a, b)))
 
 
+@decompose(aten.isfinite.default)
+def isfinite(x: Tensor) -> Tensor:
+    return x.abs() < math.inf if x.is_floating_point() else torch.ones_like(x, dtype=torch.bool)
+
+
+@decompose(aten.isclose.default)
+def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    close = a == b
+    if equal_nan and a.is_floating_point():
+        close = close | ((a != a) & (b != b))
+    if not a.is_floating_point():
+        a, b = a.to(torch.float64), b.to(torch.float64)
+    allowed = atol + (b * rtol).abs()
+    distance = (a - b).abs()
+    return close | ((distance < math.inf) & (distance <= allowed))
+
+
+def _negative(x: Tensor) -> Tensor:
+    """Whether the sign bit is set; the sign of a NaN is not told apart."""
+    return (x < 0) | ((x == 0) & (torch.ones((), dtype=x.dtype) / x < 0))
+
+
+@decompose(aten.signbit.default)
+def signbit(x: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        return x < 0 if x.dtype not in (torch.uint8, torch.bool) else torch.zeros_like(x, dtype=torch.bool)
+    return _negative(computing(x))
+
+
+@decompose(aten.copysign.Tensor)
+def copysign(a: Tensor, b: Tensor) -> Tensor:
+    size = _float(a).abs()
+    return torch.where(_negative(_float(b)), -size, size).to(_float_type(a, b))
+
+
+@decompose(aten.hypot.default)
+def hypot(a: Tensor, b: Tensor) -> Tensor:
+    """sqrt(a^2 + b^2) without overflow: the larger size is taken out of the root."""
+    p, q = computing(a).abs(), computing(b).abs()
+    large, small = torch.maximum(p, q), torch.minimum(p, q)
+    ratio = torch.where(small == large, torch.ones((), dtype=p.dtype), small / large)
+    root = large * torch.sqrt(ratio * ratio + 1.0)
+    either = (p == math.inf) | (q == math.inf)
+    root = torch.where(large == 0, large, torch.where(either, torch.full((), math.inf, dtype=p.dtype), root))
+    return root.to(promoted(a, b))
+
+
+# ---------------------------------------------------------------- sums of products
 @decompose(aten.addmm.default)
 def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     return _scaled_sum(bias, torch.mm(a, b), beta, alpha)
@@ -181,104 +118,29 @@ def baddbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
 
 
 def _scaled_sum(bias: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+    if not product.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product
     return product + (bias if beta == 1 else bias * beta)
 
 
-# ---------------------------------------------------------------- uint8
-_UNSIGNED = (torch.uint8,)
+# ---------------------------------------------------------------- pooling
+def _pooling(overload: Any, half: Half) -> None:
+    """Accept [C, H, W] like [1, C, H, W], and sum half types in float32."""
+    widen = Elementwise(overload, half=half, numbers=False)
 
-
-def _widened_integer(value: Any) -> Any:
-    return value.to(torch.int32) if isinstance(value, Tensor) and value.dtype in _UNSIGNED else value
-
-
-def on_unsigned(overload: OpOverload, below: Callable[..., Any] | None = None) -> None:
-    """Evaluate the op on uint8 operands in int32: the importer would read their bits as signed."""
-
-    def rule(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(a, Tensor) and a.dtype in _UNSIGNED for a in args):
-            result = overload(*tree_map(_widened_integer, args), **kwargs)
-            narrow = result_dtype(*args) in _UNSIGNED and result.dtype == torch.int32
-            return result.to(torch.uint8) if narrow else result
-        return below(*args, **kwargs) if below is not None else NotImplemented
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.ndim == 3:
+            pooled = overload(x.unsqueeze(0), *args, **kwargs)
+            return tuple(p.squeeze(0) for p in pooled) if isinstance(pooled, tuple) else pooled.squeeze(0)
+        return widen(x, *args, **kwargs) if half != Half.NEVER else NotImplemented
 
     decompose(overload)(rule)
 
 
-for _overload in (
-    aten.maximum.default,
-    aten.minimum.default,
-    aten.clamp.default,
-    aten.clamp.Tensor,
-    aten.clamp_min.default,
-    aten.clamp_max.default,
-    aten.gt.Tensor,
-    aten.gt.Scalar,
-    aten.ge.Tensor,
-    aten.ge.Scalar,
-    aten.lt.Tensor,
-    aten.lt.Scalar,
-    aten.le.Tensor,
-    aten.le.Scalar,
-    aten.eq.Scalar,
-    aten.ne.Scalar,
-    aten.abs.default,
-    aten.relu.default,
-    aten.sign.default,
-    aten.neg.default,
-    aten.fmod.Tensor,
-    aten.fmod.Scalar,
-    aten.remainder.Tensor,
-    aten.remainder.Scalar,
-    aten.bitwise_right_shift.Tensor,
-    aten.__rshift__.Tensor,
-    aten.__rshift__.Scalar,
-):
-    on_unsigned(_overload)
-
-
-# ---------------------------------------------------------------- integer division
-def _floor_quotient(a: Any, b: Any) -> Tensor:
-    """Exact floor of a/b for integers: the truncated quotient, one less where the remainder has the other sign."""
-    quotient = torch.div(a, b, rounding_mode="trunc")
-    rest = torch.fmod(a, b) if isinstance(a, Tensor) else torch.fmod(torch.full((), a), b)
-    adjust = (rest != 0) & ((rest < 0) != (b < 0))
-    return quotient - adjust.to(quotient.dtype)
-
-
-def _integer_operands(a: Any, b: Any) -> tuple[Tensor, Any, torch.dtype] | None:
-    """Operands in a signed type that holds them exactly, and the result type; None unless both are integers."""
-    result = result_dtype(a, b)
-    if result.is_floating_point or result.is_complex or result == torch.bool:
-        return None
-    wide = torch.int64 if result == torch.int64 else torch.int32
-
-    def signed(v: Any) -> Any:
-        return v.to(wide) if isinstance(v, Tensor) else torch.full((), v, dtype=wide)
-
-    return signed(a), signed(b), result
-
-
-@decompose(aten.floor_divide.default, aten.floor_divide.Scalar)
-def floor_divide(a: Any, b: Any) -> Any:
-    return torch.div(a, b, rounding_mode="floor")
-
-
-@decompose(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def divide_rounding(a: Any, b: Any, *, rounding_mode: str | None) -> Any:
-    if rounding_mode is None:
-        return torch.true_divide(a, b)
-    operands = _integer_operands(a, b)
-    if operands is not None:
-        x, y, result = operands
-        if rounding_mode == "floor":
-            return _floor_quotient(x, y).to(result)
-        same = x is a and y is b
-        return NotImplemented if same else aten.div.Tensor_mode(x, y, rounding_mode="trunc").to(result)
-    if result_dtype(a, b) in LOW_PRECISION:
-        narrow = result_dtype(a, b)
-        return torch.div(_widened(a), _widened(b), rounding_mode=rounding_mode).to(narrow)
-    return NotImplemented
+_pooling(aten.max_pool2d_with_indices.default, Half.NEVER)
+_pooling(aten.avg_pool2d.default, Half.ALWAYS)
+for _overload in (aten.avg_pool1d.default, aten.avg_pool3d.default, aten.avg_pool2d_backward.default):
+    decompose(_overload)(Elementwise(_overload, half=Half.ALWAYS, numbers=False))

@@ -57,11 +57,6 @@ def computing(x: Tensor) -> Tensor:
     return x.to(torch.float32) if x.dtype in LOW_PRECISION else x
 
 
-def is_low(*values: Any) -> bool:
-    """Whether any of the values is a tensor of a half type."""
-    return any(isinstance(v, Tensor) and v.dtype in LOW_PRECISION for v in values)
-
-
 def dims_of(x: Tensor, dim: Any) -> list[int]:
     """Reduced dims as sorted non-negative numbers; None and [] mean all of them."""
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):

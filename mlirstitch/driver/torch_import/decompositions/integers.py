@@ -1,0 +1,140 @@
+"""Integers: exact division, powers, truth values, and constants of type uint8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlirstitch.driver.torch_import.decompositions.promotion import NUMBER, Elementwise, Half, promoted
+from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose
+
+aten = torch.ops.aten
+
+MOST_MULTIPLICATIONS = 64
+"""An integer power with an exponent up to this is written as multiplications."""
+
+
+def _tensor(value: Any, dtype: torch.dtype) -> Tensor:
+    """An operand as a tensor of the type; a number wraps as eager's does."""
+    if isinstance(value, Tensor):
+        return value.to(dtype)
+    return torch.full((), value, dtype=dtype)
+
+
+def _integers(a: Any, b: Any) -> tuple[Tensor, Tensor, torch.dtype] | None:
+    """Operands in a signed type that holds them, and the type of the result; None unless the result is an integer."""
+    result = promoted(a, b)
+    if result.is_floating_point or result.is_complex or result == torch.bool:
+        return None
+    if result == torch.uint8:
+        a, b = (v & 255 if isinstance(v, int) else v for v in (a, b))
+    wide = torch.int32 if result == torch.uint8 else result
+    return _tensor(a, wide), _tensor(b, wide), result
+
+
+@decompose(aten.floor_divide.default, aten.floor_divide.Scalar)
+def floor_divide(a: Any, b: Any) -> Any:
+    return torch.div(a, b, rounding_mode="floor")
+
+
+@decompose(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def divide_rounding(a: Any, b: Any, *, rounding_mode: str | None) -> Any:
+    if rounding_mode is None:
+        return torch.true_divide(a, b)
+    operands = _integers(a, b)
+    if operands is not None:
+        x, y, result = operands
+        if rounding_mode == "floor":
+            return _floor_quotient(x, y).to(result)
+        return NotImplemented if x is a and y is b else aten.div.Tensor_mode(x, y, rounding_mode="trunc").to(result)
+    result = promoted(a, b) if promoted(a, b).is_floating_point else torch.float32
+    x, y = (_tensor(v, result) for v in (a, b))
+    if rounding_mode == "trunc":
+        return torch.trunc(x / y)
+    return _floor_quotient_of_floats(computing(x), computing(y)).to(result)
+
+
+def _floor_quotient(a: Tensor, b: Tensor) -> Tensor:
+    """Exact floor(a / b): the truncated quotient, one less where a remainder has the other sign than b."""
+    quotient = torch.div(a, b, rounding_mode="trunc")
+    rest = a - quotient * b
+    return quotient - ((rest != 0) & ((rest < 0) != (b < 0))).to(quotient.dtype)
+
+
+def _floor_quotient_of_floats(a: Tensor, b: Tensor) -> Tensor:
+    """Python's float floor division, as eager computes it: exact remainder first, then the quotient."""
+    rest = torch.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = torch.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1.0, quotient)
+    whole = torch.floor(quotient)
+    whole = torch.where(quotient - whole > 0.5, whole + 1.0, whole)
+    whole = torch.where(quotient == 0, a / b * 0.0, whole)
+    return torch.where(b == 0, a / b, whole)
+
+
+@decompose(aten.fmod.Tensor, aten.fmod.Scalar)
+def fmod(a: Tensor, b: Any) -> Tensor:
+    """The remainder with the sign of a, exact."""
+    operands = _integers(a, b)
+    if operands is not None:
+        x, y, result = operands
+        return (x - torch.div(x, y, rounding_mode="trunc") * y).to(result)
+    result = promoted(a, b)
+    x, y = (computing(_tensor(v, result)) for v in (a, b))
+    # The importer's remainder is the exact one of positive operands.
+    rest = aten.remainder.Tensor(x.abs(), y.abs())
+    return torch.where(x < 0, -rest, rest).to(result)
+
+
+_half_power = Elementwise(aten.pow.Tensor_Scalar, half=Half.INEXACT_NUMBER)
+
+
+@decompose(aten.pow.Tensor_Scalar)
+def power(x: Tensor, exponent: Any) -> Any:
+    if not isinstance(exponent, int) or x.is_floating_point() or promoted(x, exponent).is_floating_point:
+        return _half_power(x, exponent)
+    if exponent < 0 or exponent > MOST_MULTIPLICATIONS:
+        return NotImplemented
+    result = promoted(x, exponent)
+    factor = x.to(torch.int32 if result == torch.uint8 else result)
+    product = torch.ones_like(factor)
+    for bit in bin(exponent)[2:]:  # square and multiply
+        product = product * product
+        product = product * factor if bit == "1" else product
+    return product.to(result)
+
+
+def _truth(overload: Any) -> None:
+    """any and all of numbers: of their being non-zero."""
+
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.dtype == torch.bool:
+            return NotImplemented
+        found = overload(x != 0, *args, **kwargs)
+        return found.to(torch.uint8) if x.dtype == torch.uint8 else found
+
+    decompose(overload)(rule)
+
+
+for _overload in (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims):
+    _truth(_overload)
+
+
+@decompose(aten.__lshift__.Tensor, aten.__lshift__.Scalar)
+def shift_left(x: Tensor, amount: Any) -> Tensor:
+    return aten.bitwise_left_shift.Tensor(x, _tensor(amount, x.dtype))
+
+
+@decompose(aten.__rshift__.Tensor)
+def shift_right(x: Tensor, amount: Tensor) -> Tensor:
+    return aten.bitwise_right_shift.Tensor(x, amount)
+
+
+@decompose(aten.full.default)
+def full(size: list[int], value: Any, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    """The importer has no uint8 literal."""
+    if dtype != torch.uint8 or not isinstance(value, NUMBER):
+        return NotImplemented
+    return aten.full.default(size, int(value), dtype=torch.int32, **kwargs).to(torch.uint8)

@@ -1,0 +1,200 @@
+"""Type promotion written out, and the type in which an element-wise op computes.
+
+The importer's own promotion reads unsigned integers as signed, evaluates functions of half types step by step in that
+type, rounds a scalar operand to it first, and crashes on some mixtures of types. Here every operand is converted
+beforehand to the type eager computes in, so that the importer only meets operands of one type:
+
+* the promoted type (torch's rules, which know numbers and 0-d tensors as weaker operands);
+* int32 where that is uint8, the result being cut back to 8 bits;
+* float32 where that is a half type and eager, too, computes in float32 and rounds once: composite functions, and
+  arithmetic with a number that the half type does not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+from torch._prims_common import elementwise_dtypes
+
+from mlirstitch.driver.torch_import.decompositions.registry import LOW_PRECISION, decompose
+
+aten = torch.ops.aten
+
+NUMBER = (bool, int, float)
+
+
+class Half(Enum):
+    """When an op of a half type computes in float32."""
+
+    NEVER = 0
+    INEXACT_NUMBER = 1
+    ALWAYS = 2
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """How the operands of one op are promoted.
+
+    Attributes:
+        overload: the op.
+        kind: torch's promotion kind.
+        half: when half operands are widened.
+        numbers: whether number operands take part in the promotion (parameters such as a slope do not).
+    """
+
+    overload: OpOverload
+    kind: KIND = KIND.DEFAULT
+    half: Half = Half.NEVER
+    numbers: bool = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        operands = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]
+        if self.numbers:
+            operands += [v for v in args if isinstance(v, NUMBER)]
+        common = promoted(*operands, kind=KIND.DEFAULT if self.kind == KIND.ALWAYS_BOOL else self.kind)
+        wide = self._computing(common, operands, kwargs)
+        if all(v.dtype == wide for v in operands if isinstance(v, Tensor)):
+            return NotImplemented
+        result = torch.bool if self.kind == KIND.ALWAYS_BOOL else common
+
+        def convert(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.to(wide)
+            wraps = common == torch.uint8 and self.numbers and type(value) is int
+            return value & 255 if wraps else value
+
+        out = self.overload(*map(convert, args), **{k: convert(v) for k, v in kwargs.items()})
+        return out.to(result)
+
+    def _computing(self, common: torch.dtype, operands: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
+        if common == torch.uint8:
+            return torch.int32
+        if common not in LOW_PRECISION or self.half == Half.NEVER:
+            return common
+        if self.half == Half.ALWAYS:
+            return torch.float32
+        numbers = [v for v in (*operands, *kwargs.values()) if isinstance(v, NUMBER)]
+        precise = any(isinstance(v, Tensor) and v.ndim == 0 and v.dtype != common for v in operands)
+        # An alpha is a second operation on the way, which eager does not round.
+        scaled = kwargs.get("alpha", 1) != 1
+        return torch.float32 if precise or scaled or not all(holds(common, v) for v in numbers) else common
+
+
+def promoted(*operands: Any, kind: KIND = KIND.DEFAULT) -> torch.dtype:
+    """The type that eager promotes the operands to."""
+    return elementwise_dtypes(*operands, type_promotion_kind=kind)[1]
+
+
+def holds(dtype: torch.dtype, number: bool | int | float) -> bool:
+    """Whether a Python number survives conversion to a half type."""
+    value = float(number)
+    if math.isnan(value) or math.isinf(value):
+        return True
+    # numpy, because a torch call here would be traced into the program
+    with np.errstate(over="ignore"):
+        return float((np.float16 if dtype == torch.float16 else ml_dtypes.bfloat16)(value)) == value
+
+
+def _register(*overloads: OpOverload, kind: KIND = KIND.DEFAULT, half: Half = Half.NEVER, numbers: bool = True) -> None:
+    for overload in overloads:
+        decompose(overload)(Elementwise(overload, kind, half, numbers))
+
+
+# Arithmetic with a number.
+_register(
+    aten.add.Tensor,
+    aten.add.Scalar,
+    aten.sub.Tensor,
+    aten.sub.Scalar,
+    aten.mul.Tensor,
+    aten.mul.Scalar,
+    aten.rsub.Scalar,
+    aten.rsub.Tensor,
+    aten.pow.Scalar,
+    aten.pow.Tensor_Tensor,
+    half=Half.INEXACT_NUMBER,
+)
+_register(aten.div.Tensor, aten.div.Scalar, kind=KIND.INT_TO_FLOAT, half=Half.INEXACT_NUMBER)
+_register(
+    aten.maximum.default,
+    aten.minimum.default,
+    aten.clamp.default,
+    aten.clamp.Tensor,
+    aten.clamp_min.default,
+    aten.clamp_min.Tensor,
+    aten.clamp_max.default,
+    aten.clamp_max.Tensor,
+    aten.remainder.Tensor,
+    aten.remainder.Scalar,
+    aten.abs.default,
+    aten.relu.default,
+    aten.sign.default,
+    aten.neg.default,
+    aten.bitwise_left_shift.Tensor,
+    aten.bitwise_right_shift.Tensor,
+    aten.__rshift__.Scalar,
+    aten.threshold.default,
+)
+_register(
+    aten.gt.Tensor,
+    aten.gt.Scalar,
+    aten.ge.Tensor,
+    aten.ge.Scalar,
+    aten.lt.Tensor,
+    aten.lt.Scalar,
+    aten.le.Tensor,
+    aten.le.Scalar,
+    aten.eq.Tensor,
+    aten.eq.Scalar,
+    aten.ne.Tensor,
+    aten.ne.Scalar,
+    kind=KIND.ALWAYS_BOOL,
+)
+# Functions of one float, single instructions of the IR.
+_register(
+    *(getattr(aten, name).default for name in ("exp", "exp2", "log", "log2", "log10", "sqrt", "rsqrt", "sin", "cos")),
+    *(getattr(aten, name).default for name in ("tanh", "erf", "asin", "acos", "atan", "atan2")),
+    kind=KIND.INT_TO_FLOAT,
+)
+# Functions that the importer writes as several instructions.
+_register(
+    *(getattr(aten, name).default for name in ("sigmoid", "expm1", "log1p", "sinh", "cosh", "tan", "asinh", "acosh")),
+    *(getattr(aten, name).default for name in ("atanh", "logit", "erfinv", "log_sigmoid_forward", "logaddexp")),
+    *(getattr(aten, name).default for name in ("silu", "mish", "hardswish", "hardsigmoid", "logaddexp2")),
+    aten.xlogy.Tensor,
+    kind=KIND.INT_TO_FLOAT,
+    half=Half.ALWAYS,
+    numbers=False,
+)
+# Functions with parameters.
+_register(
+    *(getattr(aten, name).default for name in ("silu_backward", "sigmoid_backward", "tanh_backward", "gelu_backward")),
+    *(getattr(aten, name).default for name in ("elu", "elu_backward", "leaky_relu", "leaky_relu_backward", "softplus")),
+    *(getattr(aten, name).default for name in ("softplus_backward", "addcmul", "addcdiv", "huber_loss", "mse_loss")),
+    *(getattr(aten, name).default for name in ("smooth_l1_loss", "mse_loss_backward", "soft_margin_loss")),
+    *(getattr(aten, name).default for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits")),
+    aten.lerp.Scalar,
+    aten.lerp.Tensor,
+    half=Half.ALWAYS,
+    numbers=False,
+)
+# Resampling and contractions: sums in the wide type.
+_register(aten.upsample_bilinear2d.vec, aten._adaptive_avg_pool2d.default, half=Half.ALWAYS, numbers=False)
+_register(aten.mm.default, aten.bmm.default, numbers=False)
+
+
+@decompose(aten.where.self)
+def where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
+    common = promoted(a, b)
+    if a.dtype == b.dtype == common:
+        return NotImplemented
+    return aten.where.self(condition, a.to(common), b.to(common))
