@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,36 +114,31 @@ def flatten_program(
     ``module`` is what the user gave: weights are looked up in it, so that fake stand-ins never reach the caller.
     Raises :class:`ImportFailure` for a value that the compiler has no type for.
     """
-    signature = decomposed.graph_signature
     graph = decomposed.graph
     nodes = {n.name: n for n in graph.nodes if n.op == "placeholder"}
-    mutated = {s.target for s in signature.output_specs if s.kind in _MUTATIONS}
+    mutated = {s.target for s in decomposed.graph_signature.output_specs if s.kind in _MUTATIONS}
     tensors = _Tensors(decomposed, module)
-    names: dict[str, str] = {}
+    user_inputs = iter(_input_names(decomposed, parameter_names))
+    names = _Names()
     arguments: list[Argument] = []
     weights: dict[int, Tensor] = {}
     written: dict[int, Tensor] = {}
-    first: dict[tuple[Any, ...], fx.Node] = {}
-    for spec in signature.input_specs:
+    twins = _merge_tied(decomposed, nodes, tensors)
+    for spec in decomposed.graph_signature.input_specs:
         node = nodes[spec.arg.name]
+        role = _role(spec, tensors)
+        wanted = next(user_inputs) if role == "input" else spec.target or spec.arg.name
         if isinstance(spec.arg, ConstantArgument):
             graph.erase_node(node)
             continue
-        role = _role(spec, tensors)
         if role != "input":
-            value = tensors.of(spec)
-            twin = first.setdefault(_identity(value), node)
-            if twin is not node:
-                node.replace_all_uses_with(twin)
-                names[spec.target or ""] = names[twin.name]
-            if not node.users and spec.target not in mutated:
+            if node in twins or (not node.users and spec.target not in mutated):
                 graph.erase_node(node)
                 continue
-            (written if spec.target in literals else weights)[len(arguments)] = value
-        name = (spec.target if role != "input" else spec.arg.name) or spec.arg.name
-        names[spec.target or spec.arg.name] = names[node.name] = name
+            (written if spec.target in literals else weights)[len(arguments)] = tensors.of(spec)
+        name = names.add(spec.target or spec.arg.name, wanted)
         arguments.append(Argument(name, role, *_type_of(node, name)))
-    calling, user_names = _calling(decomposed, parameter_names)
+    calling, user_names = _calling(decomposed, parameter_names, [a.name for a in arguments if a.role == "input"])
     results = _results(graph, decomposed, names, user_names)
     graph.lint()
     return FlatProgram(
@@ -156,6 +151,58 @@ def flatten_program(
         _present(decomposed.call_spec.in_spec),
         _present(decomposed.call_spec.out_spec),
     )
+
+
+class _Names:
+    """Names of arguments, made distinct; looked up by what the exported program calls the tensor."""
+
+    def __init__(self) -> None:
+        self._by_target: dict[str, str] = {}
+        self._used = set[str]()
+
+    def add(self, target: str, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self._used:
+            name, number = f"{wanted}_{number}", number + 1
+        self._used.add(name)
+        self._by_target[target] = name
+        return name
+
+    def of(self, target: str) -> str:
+        return self._by_target[target]
+
+
+def _merge_tied(exported: ExportedProgram, nodes: dict[str, fx.Node], tensors: _Tensors) -> set[fx.Node]:
+    """Let the first used name of a tensor stand for all of its names; returns the others (for look-ups only)."""
+    first: dict[tuple[Any, ...], fx.Node] = {}
+    others = set[fx.Node]()
+    mutated = {s.target for s in exported.graph_signature.output_specs if s.kind in _MUTATIONS}
+    specs = [s for s in exported.graph_signature.input_specs if _ROLES.get(s.kind, "input") != "input"]
+    for spec in sorted(specs, key=lambda s: s.target not in mutated):  # a name that is written to comes first
+        node = nodes[spec.arg.name]
+        if not node.users and spec.target not in mutated:
+            continue
+        twin = first.setdefault(_identity(tensors.of(spec)), node)
+        if twin is not node:
+            node.replace_all_uses_with(twin)
+            others.add(node)
+    return others
+
+
+def _input_names(exported: ExportedProgram, parameter_names: tuple[str, ...]) -> list[str]:
+    """A printable name of every leaf of the user's arguments: ``x``, ``state['h']``, ``args[2]``."""
+    spec = _present(exported.call_spec.in_spec)
+    count = spec.num_leaves
+    named: list[str] = []
+    for path, _ in tree_flatten_with_path(tree_unflatten(list(range(count)), spec))[0]:
+        group, first, *rest = path
+        if getattr(group, "idx", 0) == 1:
+            named.append(str(getattr(first, "key", first)) + keystr(tuple(rest)))
+        else:
+            number = getattr(first, "idx", 0)
+            base = parameter_names[number] if number < len(parameter_names) else f"args[{number}]"
+            named.append(base + keystr(tuple(rest)))
+    return named
 
 
 def _present(spec: TreeSpec | None) -> TreeSpec:
@@ -218,7 +265,9 @@ def _type_of(node: fx.Node, name: str) -> tuple[str, tuple[int, ...]]:
     return DTYPE_NAMES[value.dtype], tuple(value.shape)
 
 
-def _calling(exported: ExportedProgram, parameter_names: tuple[str, ...]) -> tuple[CallingConvention, list[str]]:
+def _calling(
+    exported: ExportedProgram, parameter_names: tuple[str, ...], input_names: list[str]
+) -> tuple[CallingConvention, list[str]]:
     """The calling convention, and a printable name of every tensor the user gets back."""
     in_spec, out_spec = exported.call_spec.in_spec, _present(exported.call_spec.out_spec)
     signature = exported.graph_signature
@@ -227,8 +276,7 @@ def _calling(exported: ExportedProgram, parameter_names: tuple[str, ...]) -> tup
     arguments = tree_of(_present(in_spec), _leaves(inputs))
     results = tree_of(out_spec, _leaves(outputs))
     user_names = [f"output{path}" for path, arg in _paths(out_spec, outputs) if not isinstance(arg, ConstantArgument)]
-    names = tuple(arg.name for arg in inputs if not isinstance(arg, ConstantArgument))
-    return CallingConvention(arguments, results, names, parameter_names), user_names
+    return CallingConvention(arguments, results, tuple(input_names), parameter_names), user_names
 
 
 def _leaves(values: list[Any]) -> Callable[[], Node]:
@@ -248,9 +296,7 @@ def _paths(spec: TreeSpec, leaves: list[Any]) -> list[tuple[str, Any]]:
     return [(keystr(path), leaf) for path, leaf in pairs]
 
 
-def _results(
-    graph: fx.Graph, exported: ExportedProgram, names: Mapping[str, str], user_names: list[str]
-) -> tuple[Result, ...]:
+def _results(graph: fx.Graph, exported: ExportedProgram, names: _Names, user_names: list[str]) -> tuple[Result, ...]:
     """Rewrite the output node to the tensors that are returned, and describe them."""
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     kept: list[fx.Node] = []
@@ -262,7 +308,7 @@ def _results(
         if not isinstance(value, fx.Node):
             raise ImportFailure(f"the program returns {value!r} as {spec.kind.name}", hint="return tensors")
         if spec.kind in _MUTATIONS:
-            target = names[spec.target or ""]
+            target = names.of(spec.target or "")
             results.append(Result(f"{target} (updated)", _type_of(value, target)[0], target))
         elif spec.kind == OutputKind.USER_OUTPUT:
             name = next(remaining)
