@@ -103,7 +103,10 @@ def compile_command(spec: str, output: str | None, emit: tuple[str, ...], **valu
     with progress(f"compiling {spec}") as show:
         result = run_in_child(request, show)
     for level in emit:
-        click.echo(result.emitted[level], nl=not result.emitted[level].endswith("\n"))
+        if not result.emitted[level]:
+            note("there is no PTX: the program launches no kernel")
+        else:
+            click.echo(result.emitted[level], nl=not result.emitted[level].endswith("\n"))
     if output:
         seconds = sum(result.timings.values())
         note(f"wrote {output} ({seconds:.1f} s); see: mlirstitch explain {output}")

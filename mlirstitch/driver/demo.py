@@ -32,7 +32,7 @@ def demonstrate(folder: Path) -> None:
     """Compile, run, compare; print the findings on stdout. Raises MlirstitchError if the results are wrong."""
     import torch
 
-    from mlirstitch.driver.bench.accuracy import within_bound, worst_error
+    from mlirstitch.driver.bench.accuracy import worst_output
     from mlirstitch.driver.bench.workloads import get
     from mlirstitch.driver.compile import compile
     from mlirstitch.driver.report.summary import summarise
@@ -57,16 +57,15 @@ def demonstrate(folder: Path) -> None:
     with torch.no_grad():
         wide = program.to(torch.float64)
         reference = wide.module(*wide.inputs)
-        error = worst_error(results, reference)
-        eager_error = worst_error(program.module(*program.inputs), reference)
+        worst = worst_output(results, program.module(*program.inputs), reference)
     print(f"\nRan on the emulated device: {count(report.launches, 'launch', 'launches')} in {seconds(report.seconds)}.")
-    print(f"Largest error against eager in float64: {error:.1e} (eager in float32: {eager_error:.1e}).")
+    print(f"Largest error against eager in float64: {worst.compiled:.1e} (eager in float32: {worst.eager:.1e}).")
 
     print(f"\nPTX:    {', '.join(str(path) for path in sorted(bundle.glob('kernels/*.ptx')))}")
     print(f"Bundle: {bundle}")
     note(f"\nNext: .venv/bin/mlirstitch explain {bundle}")
-    if not within_bound(error, eager_error):
-        raise MlirstitchError(f"the compiled layer is off by {error:.1e}, eager by {eager_error:.1e}")
+    if not worst.allowed:
+        raise MlirstitchError(f"the compiled layer is off by {worst.compiled:.1e}, eager by {worst.eager:.1e}")
 
 
 def comparison(report: Mapping[str, Any], after: Summary) -> Iterator[str]:

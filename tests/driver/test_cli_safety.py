@@ -35,7 +35,6 @@ REFUSED = {
     "no main": (ADD.replace("@main", "@other"), "main"),
     "two publics": (ADD + ADD.replace("@main", "@second").replace("#map", "#map2"), "error: "),
     "dynamic shape": (ADD.replace("tensor<8xf32>", "tensor<?xf32>"), "error: "),
-    "no results": ("func.func @main(%x: tensor<8xf32>) { return }", "error: "),
     "complex": ("func.func @main(%x: tensor<8xcomplex<f32>>) -> tensor<8xcomplex<f32>> { return %x : "
                 "tensor<8xcomplex<f32>> }", "complex"),
     "declaration": ("func.func private @main(tensor<8xf32>) -> tensor<8xf32>", "error: "),
@@ -61,6 +60,14 @@ def test_bad_mlir_is_refused_with_one_line_that_says_why(call, write, name):
     assert (code, out) == (1, "")
     assert err.startswith("error: ")
     assert message in err
+
+
+def test_a_function_without_results_compiles_to_a_program_without_kernels(call, write, tmp_path):
+    path = write("nothing.mlir", "func.func @main(%x: tensor<8xf32>) { return }")
+    code, out, err = call("compile", path, "--emit", "ptx", "-o", "nothing.bundle")
+    assert (code, out) == (0, "")
+    assert "no kernel" in err
+    assert call("run", "nothing.bundle")[:2] == (0, "")
 
 
 def test_a_missing_file_is_refused(call, tmp_path):

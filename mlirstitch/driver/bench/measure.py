@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mlirstitch.driver import ptxas
-from mlirstitch.driver.bench.accuracy import EAGER_FACTOR, within_bound, worst_error
+from mlirstitch.driver.bench.accuracy import EAGER_FACTOR, worst_output
 from mlirstitch.driver.bench.rows import BenchRequest, Measured
 from mlirstitch.driver.bench.workloads import DTYPES, Workload, get
 from mlirstitch.driver.compile import Compiled, compile
@@ -69,13 +69,12 @@ def _run(measured: Measured, compiled: Compiled, workload: Workload, request: Be
     with torch.no_grad():
         wide = program.to(torch.float64)
         reference = wide.module(*wide.inputs)
-        error = worst_error(results, reference)
-        eager_error = worst_error(program.module(*program.inputs), reference)
+        worst = worst_output(results, program.module(*program.inputs), reference)
     counted = counted_bytes(compiled.launch_plan, report)
     predicted = (measured.bytes["traffic"] or 0) + (measured.bytes["cached_rereads"] or 0)
     reasons = []
-    if not within_bound(error, eager_error):
-        reasons.append(f"error {error:.2e} is above {EAGER_FACTOR:g} times eager's {eager_error:.2e}")
+    if not worst.allowed:
+        reasons.append(f"error {worst.compiled:.2e} is above {EAGER_FACTOR:g} times eager's {worst.eager:.2e}")
     if counted != predicted:
         reasons.append(f"predicted {predicted} bytes, counted {counted}")
     return replace(
@@ -84,8 +83,8 @@ def _run(measured: Measured, compiled: Compiled, workload: Workload, request: Be
         message="; ".join(reasons),
         bytes={**measured.bytes, "counted": counted},
         run_seconds=report.seconds,
-        max_error=error,
-        eager_max_error=eager_error,
+        max_error=worst.compiled,
+        eager_max_error=worst.eager,
     )
 
 

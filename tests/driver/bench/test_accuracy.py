@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from mlirstitch.driver.bench.accuracy import output_error, within_bound, worst_error
+from mlirstitch.driver.bench.accuracy import Errors, output_error, worst_output
 
 
 def test_error_is_relative_to_the_largest_reference_value():
@@ -42,18 +42,32 @@ def test_integers_must_be_equal_and_of_the_same_type():
     assert output_error(torch.tensor([1, 2, 3], dtype=torch.int32), reference) == math.inf
 
 
-def test_the_worst_output_of_a_nest_counts():
-    reference = {"a": torch.ones(2, dtype=torch.float64), "b": (torch.ones(1, dtype=torch.float64),)}
-    results = {"a": torch.ones(2), "b": (torch.full((1,), 1.5),)}
-    assert worst_error(results, reference) == 0.5
+def test_the_output_closest_to_its_bound_counts():
+    one = torch.ones(1, dtype=torch.float64)
+    reference = {"a": one, "b": (one, one)}
+    eager = {"a": one.float() + 0.5, "b": (one.float(), one.float())}
+    results = {"a": one.float() + 0.25, "b": (one.float(), one.float() + 2**-10)}
+    worst = worst_output(results, eager, reference)
+    assert worst == Errors(compiled=2**-10, eager=0.0)
+    assert not worst.allowed
 
 
-def test_a_missing_output_is_an_error():
+def test_an_output_that_is_zero_but_for_rounding_hides_no_other():
+    noise, one = torch.full((1,), 1e-17, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    eager = (torch.full((1,), 1e-8), one.float())
+    assert worst_output((torch.full((1,), 2e-8), one.float()), eager, (noise, one)).allowed
+    assert not worst_output((torch.full((1,), 2e-8), one.float() + 1e-3), eager, (noise, one)).allowed
+
+
+def test_a_missing_output_is_not_allowed():
     one = torch.ones(1)
-    assert worst_error((one,), (one.double(), one.double())) == math.inf
+    assert not worst_output((one,), (one, one), (one.double(), one.double())).allowed
+
+
+def test_nan_where_eager_overflows_too_is_not_allowed():
+    assert not Errors(math.inf, math.inf).allowed
 
 
 def test_bound_is_four_times_eager_plus_slack():
-    assert within_bound(4e-3 + 9e-7, 1e-3)
-    assert not within_bound(4e-3 + 2e-6, 1e-3)
-    assert not within_bound(math.inf, math.inf)
+    assert Errors(4e-3 + 9e-7, 1e-3).allowed
+    assert not Errors(4e-3 + 2e-6, 1e-3).allowed
