@@ -183,13 +183,16 @@ class _Run:
 
     def _duplicate(self, sets: dict[int, set[int]]) -> None:
         """Dissolve clusters of pure movement into all that read them, consumers first."""
+        everywhere: set[int] = set()
         for name in reversed(list(sets)):
             nodes = sets[name]
             if not self.judge.is_cheap(nodes) or nodes & self.graph.returned:
                 continue
             targets = {target for node in nodes for target in self.graph.successors[node]} - nodes
             readers = [other for other, theirs in sets.items() if other != name and theirs & targets]
-            if readers and all(self.judge.why_apart(sets[other], nodes) is None for other in readers):
+            hidden = everywhere | nodes
+            if readers and all(self.judge.why_apart(sets[other], nodes, hidden) is None for other in readers):
+                everywhere = hidden
                 for other in readers:
                     sets[other] |= nodes
                 del sets[name]

@@ -62,30 +62,37 @@ class Judge:
         """Every node only moves or casts data, so that computing it twice costs nothing but its reads."""
         return all(self._cheap[node] for node in nodes)
 
-    def why_apart(self, first: Collection[int], second: Collection[int]) -> Refusal | None:
-        """None if the union of two sets may be one kernel (the contracted graph is not looked at)."""
+    def why_apart(
+        self, first: Collection[int], second: Collection[int], duplicated: Collection[int] = frozenset()
+    ) -> Refusal | None:
+        """None if the union of two sets may be one kernel (the contracted graph is not looked at).
+
+        ``duplicated`` are nodes that every reader computes for itself: the kernel does not store them.
+        """
         union = sorted({*first, *second})
         if any(node in self.routines for node in union):
             return Rule.LIBRARY, ""
         if self.is_anchored(union):
-            return self._why_no_loop_nest(union)
-        return self.why_no_stitch(union)
+            return self._why_no_loop_nest(union, duplicated)
+        return self._ask(union, self.stitching, duplicated)
 
     def why_no_stitch(self, nodes: Collection[int]) -> Refusal | None:
         """None if one stitching template (not the loop nest) can compute all nodes together."""
         return self._ask(nodes, self.stitching)
 
-    def _why_no_loop_nest(self, union: list[int]) -> Refusal | None:
+    def _why_no_loop_nest(self, union: list[int], duplicated: Collection[int]) -> Refusal | None:
         if sum(self.graph.kinds[node] in HEAVY for node in union) > 1:
             return Rule.COMPUTE, ""
         if self._recomputes(union):
             return Rule.RECOMPUTE, ""
-        return self._ask(union, (LOOP_NEST,))
+        return self._ask(union, (LOOP_NEST,), duplicated)
 
-    def _ask(self, nodes: Collection[int], among: tuple[str, ...]) -> Refusal | None:
+    def _ask(
+        self, nodes: Collection[int], among: tuple[str, ...], duplicated: Collection[int] = frozenset()
+    ) -> Refusal | None:
         if len(nodes) > self.limits.ops:
             return Rule.LIMIT, f"{len(nodes)} ops, at most {self.limits.ops}"
-        cluster = self.graph.cluster(nodes)
+        cluster = self.graph.cluster(nodes, duplicated)
         arguments = len(cluster.inputs) + len(cluster.outputs)
         if arguments > self.limits.arguments:
             return Rule.LIMIT, f"{arguments} tensors, at most {self.limits.arguments}"
