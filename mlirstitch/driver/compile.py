@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -159,7 +160,8 @@ def _report(stitched: str) -> dict[str, Any]:
     from mlirstitch.dialects import parse_module
     from mlirstitch.passes.stitching.explain import report
 
-    return report(parse_module(stitched).operation)
+    # The same data that comes back from disk: lists, not tuples.
+    return json.loads(json.dumps(report(parse_module(stitched).operation)))
 
 
 def _version() -> str:
