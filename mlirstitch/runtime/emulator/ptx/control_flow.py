@@ -105,7 +105,9 @@ def _terminator(
             return Terminator("jump", (target(symbol.name),), last)
         return Terminator("branch", (target(symbol.name), following), last, last.guard)
     if last.op == "brx":
-        table = last.inputs[1]
+        selector, table = last.inputs
+        if not isinstance(selector, Register) or selector.type == "pred":
+            raise fail("needs a register that selects the target")
         if not isinstance(table, Symbol) or table.name not in tables:
             raise fail("unknown list of branch targets")
         return Terminator("switch", tuple(target(name) for name in tables[table.name]), last)

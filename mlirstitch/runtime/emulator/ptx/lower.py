@@ -9,6 +9,7 @@ from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.ptx import opcodes
 from mlirstitch.runtime.emulator.ptx.control_flow import build_blocks, maybe_uninitialised
 from mlirstitch.runtime.emulator.ptx.ir import Instruction, Kernel
+from mlirstitch.runtime.emulator.ptx.operands import operand_mistake
 from mlirstitch.runtime.emulator.ptx.syntax import (
     TYPE_BYTES,
     Address,
@@ -272,7 +273,7 @@ class _Lowering:
             elif isinstance(operands[1], Vector):
                 op = "pack"
         if op == "bra" or op == "brx":
-            operands = [Symbol(self._prefix + o.name) if isinstance(o, Symbol) else self._input(o) for o in operands]
+            operands = [Symbol(self._prefix + o.name) if isinstance(o, Symbol) else o for o in operands]
         form = opcodes.FORMS.get(op)
         reason = opcodes.mistake(op, split.modifiers, split.types)
         if form is None or reason:
@@ -293,8 +294,10 @@ class _Lowering:
             raise self._fail(statement, f"has {len(inputs)} source operands")
         if op == "st" and len(inputs) != 1 + split.vector:
             raise self._fail(statement, f"stores {len(inputs) - 1} values, not {split.vector}")
-        if op in ("ld", "st", "atom", "red") and not isinstance(inputs[0], Address):
-            raise self._fail(statement, "needs an address")
+        if op not in ("bra", "brx"):
+            reason = operand_mistake(op, split.modifiers, split.types, outputs, tuple(inputs))
+        if reason:
+            raise self._fail(statement, reason)
         for operand in inputs:
             self._check_symbol(statement, op, operand)
         self._emit(statement, op, split.modifiers, split.types, outputs, tuple(inputs), split.vector)

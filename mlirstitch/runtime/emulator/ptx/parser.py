@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field, replace
 
 from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.ptx.lexer import Token, tokenize
+from mlirstitch.runtime.emulator.ptx.literals import literal, literal_bits, natural_type
 from mlirstitch.runtime.emulator.ptx.syntax import (
     TYPE_BYTES,
     Address,
     Arguments,
     Function,
-    Immediate,
     Label,
     Module,
     Operand,
@@ -26,27 +25,10 @@ from mlirstitch.runtime.emulator.ptx.syntax import (
     Vector,
 )
 
-_SPECIAL = [
-    "%tid",
-    "%ntid",
-    "%ctaid",
-    "%nctaid",
-    "%laneid",
-    "%warpid",
-    "%nwarpid",
-    "%smid",
-    "%nsmid",
-    "%gridid",
-    "%clock",
-    "%clock_hi",
-    "%clock64",
-    "%globaltimer",
-    "%lanemask_eq",
-    "%lanemask_le",
-    "%lanemask_lt",
-    "%lanemask_ge",
-    "%lanemask_gt",
-]
+_SPECIAL = frozenset({
+    "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid", "%clock",
+    "%clock64", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
+})  # fmt: skip
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 _SPACES = {".global", ".const", ".shared", ".local"}
 _FUNCTION_DIRECTIVES = {
@@ -58,11 +40,6 @@ _FUNCTION_DIRECTIVES = {
 def parse(text: str) -> Module:
     """Parse a PTX module. Raises :class:`LaunchError` with the line of anything malformed."""
     return _Parser(tokenize(text)).module()
-
-
-def natural_type(name: str) -> str:
-    """The register type of a declared type: ``f32`` and ``u32`` live in ``b32`` registers."""
-    return "pred" if name == "pred" else f"b{8 * TYPE_BYTES[name]}"
 
 
 @dataclass
@@ -119,10 +96,10 @@ class _Parser:
         token = self._next()
         if token.kind != "number":
             raise self._fail(f"expected a number, found {token.text or 'end of text'!r}", token.line)
-        literal = _literal(token, negative)
-        if literal.kind != "int":
+        number = literal(token, negative)
+        if number.kind != "int":
             raise self._fail(f"expected an integer, found {token.text!r}", token.line)
-        return literal.value
+        return number.value
 
     # ---- module
     def module(self) -> Module:
@@ -238,7 +215,7 @@ class _Parser:
         token = self._next()
         if token.kind != "number":
             raise self._fail(f"initial value {token.text!r} is not a number", token.line)
-        bits = literal_bits(_literal(token, negative), element)
+        bits = literal_bits(literal(token, negative), element)
         return bits.to_bytes(TYPE_BYTES[element], "little")
 
     # ---- functions
@@ -440,7 +417,7 @@ class _Parser:
             number = self._next() if negative else token
             if number.kind != "number":
                 raise self._fail(f"expected a number, found {number.text!r}", number.line)
-            return _literal(number, negative)
+            return literal(number, negative)
         if token.kind != "name":
             raise self._fail(f"unexpected {token.text or 'end of text'!r}", token.line)
         found = Sink() if token.text == "_" else self._resolve(token)
@@ -496,39 +473,3 @@ class _Parser:
                 return Special(name)
             raise self._fail(f"unknown register {name!r}", token.line)
         return Symbol(name)
-
-
-def _literal(token: Token, negative: bool) -> Immediate:
-    text = token.text.rstrip("U")
-    lowered = text.lower()
-    if lowered.startswith("0f") or lowered.startswith("0d"):
-        bits = int(text[2:], 16)
-        kind = "f32" if lowered[1] == "f" else "f64"
-        return Immediate(kind, bits ^ (1 << (8 * TYPE_BYTES[kind] - 1)) if negative else bits)
-    if not lowered.startswith("0x") and any(mark in lowered for mark in ".e"):
-        return Immediate("decimal", 0, f"-{text}" if negative else text)
-    if lowered.startswith("0") and lowered.isdigit():
-        value = int(text, 8) if lowered.strip("01234567") == "" else int(text)
-    else:
-        value = int(text, 0)
-    return Immediate("int", -value if negative else value)
-
-
-def literal_bits(literal: Immediate, type_name: str) -> int:
-    """Bit pattern of a literal in an operand of ``type_name``, as an unsigned integer of that width."""
-    width = 8 * TYPE_BYTES[type_name]
-    if literal.kind == "int":
-        if type_name in ("f32", "f64"):
-            literal = Immediate("decimal", 0, str(literal.value))
-        else:
-            return literal.value & ((1 << width) - 1)
-    if literal.kind == "decimal":
-        pattern = ("<f", "<I") if type_name == "f32" or width == 32 else ("<d", "<Q")
-        return struct.unpack(pattern[1], struct.pack(pattern[0], float(literal.text)))[0] & ((1 << width) - 1)
-    if literal.kind == "f32" and type_name == "f64":
-        single = struct.unpack("<f", struct.pack("<I", literal.value))[0]
-        return struct.unpack("<Q", struct.pack("<d", single))[0]
-    if literal.kind == "f64" and type_name == "f32":
-        double = struct.unpack("<d", struct.pack("<Q", literal.value))[0]
-        return struct.unpack("<I", struct.pack("<f", double))[0]
-    return literal.value & ((1 << width) - 1)

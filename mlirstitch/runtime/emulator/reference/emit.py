@@ -18,7 +18,7 @@ import numpy as np
 
 from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.ptx.ir import Block, Instruction, Kernel
-from mlirstitch.runtime.emulator.ptx.parser import literal_bits
+from mlirstitch.runtime.emulator.ptx.literals import literal_bits
 from mlirstitch.runtime.emulator.ptx.syntax import (
     Address,
     Immediate,
