@@ -133,6 +133,14 @@ class StitchAttribute(Generic[T]):
         """The value on a result of a function, or None."""
         return self._of_group(function, RESULT, number)
 
+    def of_arguments(self, function: ir.Operation) -> list[T | None]:
+        """The value on every argument of a function, or None; linear, where asking for each by itself is quadratic."""
+        return self._of_groups(function, ARGUMENT)
+
+    def of_results(self, function: ir.Operation) -> list[T | None]:
+        """The value on every result of a function, or None."""
+        return self._of_groups(function, RESULT)
+
     def set_argument(self, function: ir.Operation, number: int, value: T) -> None:
         """Write the value on an argument of a function."""
         self._set_group(function, ARGUMENT, number, value)
@@ -169,6 +177,10 @@ class StitchAttribute(Generic[T]):
         entries = group_attributes(function, place)
         attr = entries[number].get(self.name) if number < len(entries) else None
         return None if attr is None else self._decode(function, attr)
+
+    def _of_groups(self, function: ir.Operation, place: str) -> list[T | None]:
+        found = [entry.get(self.name) for entry in group_attributes(function, place)]
+        return [None if attr is None else self._decode(function, attr) for attr in found]
 
     def _set_group(self, function: ir.Operation, place: str, number: int, value: T) -> None:
         entries = group_attributes(function, place)

@@ -42,8 +42,8 @@ class _Reader:
         self.arena_bytes = 0
 
     def program(self) -> Json:
-        for number, argument in enumerate(self.main.regions[0].blocks[0].arguments):
-            fields = stitch.BUFFER.of_argument(self.main, number)
+        arguments = self.main.regions[0].blocks[0].arguments
+        for number, (argument, fields) in enumerate(zip(arguments, stitch.BUFFER.of_arguments(self.main), strict=True)):
             if fields is None:
                 raise PassError(
                     f"argument {number} of @main does not say which buffer it is",

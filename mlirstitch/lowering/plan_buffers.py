@@ -47,14 +47,9 @@ class _Planner:
         self.homes: dict[ir.Value, int] = {}
 
     def plan(self) -> BufferPlan:
-        arguments = list(self.main.regions[0].blocks[0].arguments)
-        for number, argument in enumerate(arguments):
-            self.homes[argument] = self._add(self._argument_buffer(number, argument))
+        self._add_arguments()
         mutations = self._mutations()
-        results = [mutations.get(i, -1) for i in range(len(self.returned))]
-        for position, value in enumerate(self.returned):
-            if position not in mutations:
-                results[position] = self._add(self._output_buffer(position, value))
+        results = self._add_outputs(mutations)
         self._place_call_results(results, mutations)
         copies = self._copies(results, mutations)
         reads = tuple(tuple(self.homes[_root(v)] for v in call.operands) for call in self.calls)
@@ -67,21 +62,31 @@ class _Planner:
         self.buffers.append(buffer)
         return len(self.buffers) - 1
 
-    def _argument_buffer(self, number: int, value: ir.Value) -> Buffer:
-        role = stitch.ROLE.of_argument(self.main, number) or "input"
-        name = stitch.NAME.of_argument(self.main, number) or f"arg{number}"
-        return _buffer(role, name, value, stitch.DTYPE.of_argument(self.main, number))
+    def _add_arguments(self) -> None:
+        """One buffer an argument, with the argument's number."""
+        names, dtypes = stitch.NAME.of_arguments(self.main), stitch.DTYPE.of_arguments(self.main)
+        for number, role in enumerate(stitch.ROLE.of_arguments(self.main)):
+            value = self.main.regions[0].blocks[0].arguments[number]
+            buffer = _buffer(role or "input", names[number] or f"arg{number}", value, dtypes[number])
+            self.homes[value] = self._add(buffer)
 
-    def _output_buffer(self, position: int, value: ir.Value) -> Buffer:
-        name = stitch.NAME.of_result(self.main, position) or f"result{position}"
-        return _buffer("output", name, value, stitch.DTYPE.of_result(self.main, position))
+    def _add_outputs(self, mutations: dict[int, int]) -> list[int]:
+        """The buffer that holds each result at the end: a mutated argument's, or a new output buffer."""
+        names, dtypes = stitch.NAME.of_results(self.main), stitch.DTYPE.of_results(self.main)
+        results: list[int] = []
+        for position, value in enumerate(self.returned):
+            if position in mutations:
+                results.append(mutations[position])
+            else:
+                name = names[position] or f"result{position}"
+                results.append(self._add(_buffer("output", name, value, dtypes[position])))
+        return results
 
     def _mutations(self) -> dict[int, int]:
         """Result position -> buffer of the argument whose new contents it is."""
         by_name = {buffer.name: number for number, buffer in enumerate(self.buffers)}
         found: dict[int, int] = {}
-        for position, value in enumerate(self.returned):
-            name = stitch.MUTATES.of_result(self.main, position)
+        for position, name in enumerate(stitch.MUTATES.of_results(self.main)):
             if name is None:
                 continue
             if name not in by_name:
@@ -95,6 +100,7 @@ class _Planner:
                     f"two results of @main are the new contents of argument {name!r}",
                     hint="keep stitch.mutates on the last one",
                 )
+            value = self.returned[position]
             shape, dtype = _shape_and_type(value)
             buffer = self.buffers[target]
             if shape != buffer.shape or stitch.DTYPES[dtype] != stitch.DTYPES[buffer.dtype]:
