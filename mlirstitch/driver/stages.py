@@ -73,6 +73,8 @@ class StageResult:
         ptx: PTX text by module name; empty unless the ptx level was reached.
         program: launch plan (docs/manifest.md, "A program"); None unless the gpu level was reached.
         timings: seconds by stage name.
+        settings: ``target``, ``numerics`` and ``library`` as the module states them. Below linalg they are those the
+            module was made with, whatever the options say.
     """
 
     texts: dict[str, str]
@@ -80,6 +82,7 @@ class StageResult:
     ptx: dict[str, str]
     program: dict[str, Any] | None
     timings: dict[str, float]
+    settings: dict[str, str]
 
 
 def select_stages(options: CompileOptions) -> tuple[Stage, ...]:
@@ -170,7 +173,8 @@ class _Run:
             self._write("program.json", json.dumps(program, indent=1))
         for name, text in ptx.items():
             self._write(f"{name}.ptx", text)
-        return StageResult(self.texts, self.kernels_text, ptx, program, self.timings)
+        settings = {name: ir.StringAttr(operation.attributes[f"stitch.{name}"]).value for name in _OPTION_ATTRIBUTES}
+        return StageResult(self.texts, self.kernels_text, ptx, program, self.timings, settings)
 
     def _collect(self) -> None:
         text = print_op(self.module.operation, locations=True)

@@ -158,6 +158,7 @@ def test_options_stand_on_the_module_and_later_levels_keep_them() -> None:
     assert ".target sm_80" in result.ptx["kernels"]
     again = run_stages(result.texts["stitched"], CompileOptions(from_level="stitched", target="sm_90"))
     assert again.ptx == result.ptx, "the module says what it was stitched for"
+    assert again.settings == result.settings == {"target": "sm_80", "numerics": "default", "library": "none"}
 
 
 def test_a_program_without_kernels_is_copies_alone() -> None:
