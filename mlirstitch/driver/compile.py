@@ -116,13 +116,13 @@ def _compile(
                 f"the compilation stopped at level {options.to_level}: there is no PTX to run or to save",
                 hint="compile to level ptx, the default",
             )
-        target = Target.parse(options.target)
+        target = Target.parse(result.settings["target"])
         return Bundle(
             target={"chip": target.chip, "ptx": target.ptx_version},
             programs=(plan,),
             modules=result.ptx,
             weights={name: as_array(tensor, name) for name, tensor in source.weights.items()},
-            options={"numerics": options.numerics, "library": options.library},
+            options={name: result.settings[name] for name in ("numerics", "library")},
             producer={"name": "mlirstitch", "version": _version()},
             calling=source.calling.to_json() if source.calling is not None else {},
             report=make_report(),
