@@ -6,7 +6,16 @@ import weakref
 
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.errors import PassError
-from mlirstitch.lowering.kernel.tensor_program import Choice, Computed, Node, Refused, TensorProgram, View
+from mlirstitch.lowering.kernel.tensor_program import (
+    WAY_OUT,
+    Choice,
+    Computed,
+    Node,
+    Refused,
+    TensorProgram,
+    View,
+    element_problem,
+)
 from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.target import MAX_KERNEL_ARGUMENT_BYTES
 
@@ -40,6 +49,10 @@ def build_program(cluster: Cluster) -> TensorProgram:
 
 def check_program(program: TensorProgram) -> None:
     """Refuse what no template can emit: refused values, chains too deep, too many arguments."""
+    for node in program.arguments:
+        problem = "its shape is dynamic" if min(node.shape, default=0) < 0 else element_problem(node.element)
+        if problem:
+            raise PassError(f"argument {node.position} of shape {list(node.shape)}: {problem}", hint=WAY_OUT)
     for node in program.nodes.values():
         if isinstance(node, Refused):
             raise node.error

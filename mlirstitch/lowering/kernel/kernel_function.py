@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from mlir import ir
 
-from mlirstitch.lowering.kernel.body import memory_type
+from mlirstitch.lowering.kernel.body import byte_size, memory_type
 from mlirstitch.lowering.kernel.builder import Builder, Value
 from mlirstitch.lowering.kernel.tensor_program import Node, Table, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
@@ -30,8 +30,8 @@ class KernelFunction:
         types = inputs + outputs
         alias = [*_may_alias(cluster, "arg_attrs", len(inputs)), *_may_alias(cluster, "res_attrs", len(outputs))]
         attributes = [
-            _argument_attributes("llvm.readonly" if i < len(inputs) else "llvm.writeonly", alias[i])
-            for i in range(len(types))
+            _argument_attributes("llvm.readonly" if i < len(inputs) else "llvm.writeonly", alias[i], kind)
+            for i, kind in enumerate(types)
         ]
         self.location: ir.Location = ir.Location.current  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
         self.op = ir.Operation.create(
@@ -113,14 +113,19 @@ class KernelFunction:
         return self.op
 
 
-def _flat(node: Node) -> ir.Type:
+def _flat(node: Node) -> ir.MemRefType:
     return ir.MemRefType.get([math.prod(node.shape)], memory_type(node.element))
 
 
-def _argument_attributes(access: str, may_alias: bool) -> ir.Attribute:
+def _argument_attributes(access: str, may_alias: bool, kind: ir.MemRefType) -> ir.Attribute:
+    """Every buffer is aligned to 16 bytes, but LLVM reads whole aligned units where it knows the alignment.
+
+    It is told no more than divides the buffer's size, so that it does not read past the end.
+    """
+    size = kind.shape[0] * byte_size(kind.element_type)
     fields: dict[str, ir.Attribute] = {
         access: ir.UnitAttr.get(),
-        "llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 16),
+        "llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), math.gcd(16, size)),
     }
     if not may_alias:
         fields["llvm.noalias"] = ir.UnitAttr.get()

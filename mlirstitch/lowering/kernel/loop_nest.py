@@ -101,20 +101,28 @@ class LoopReductions:
         """The element ``indices`` of a reduction's result."""
         builder = self.evaluator.builder
         linalg = node.linalg
-        if self.checked:
-            self._check(node)
         parallel = linalg.parallel_point(node.result, indices)
         key = ("reduction", id(linalg), parallel, node.result)
         known = builder.scope.find(key)
         if known is not None:
             return known
-        nest = _Nest(self, node, parallel, results_together(linalg, node.result))
+        if self.checked:
+            self._check(node)
+        nest = _Nest(self, node, parallel, self._wanted(linalg))
         outer, self._inside = self._inside, linalg
         values = nest.emit()
         self._inside = outer
         for result, value in zip(nest.results, values, strict=True):
             builder.scope.memo["reduction", id(linalg), parallel, result] = value
         return builder.scope.memo[key]
+
+    def _wanted(self, linalg: LinalgOp) -> tuple[int, ...]:
+        """The results of an op that the cluster uses, with those they depend on: computed in the same loops."""
+        found: set[int] = set()
+        for node in self.evaluator.program.nodes.values():
+            if isinstance(node, Computed) and node.linalg is linalg:
+                found.update(results_together(linalg, node.result))
+        return tuple(sorted(found))
 
     def new_symbol(self, extent: int) -> Symbol:
         """A loop variable."""

@@ -52,16 +52,15 @@ class RowSpace:
         if shape is None or 0 in shape:
             raise refusal(_op(reductions[0]), "reduces an empty space")
         levels: dict[int, list[Computed]] = {}
-        seen: set[tuple[int, tuple[int, ...]]] = set()
-        for node in reductions:
-            try:
-                combiner = combiner_of(node.linalg, node.result)
-            except NotParallel as reason:
-                raise refusal(_op(node), f"cannot be folded in parallel: {reason}") from None
-            key = (id(node.linalg), combiner.results)
-            if key not in seen:
-                seen.add(key)
+        covered: set[tuple[int, int]] = set()
+        # Larger groups first: the maximum that an argmax keeps is not folded a second time.
+        for node, results in sorted(_groups(reductions), key=lambda item: -len(item[1])):
+            keys = {(id(node.linalg), result) for result in results}
+            if not keys <= covered:
+                covered |= keys
                 levels.setdefault(node.level, []).append(node)
+        for members in levels.values():
+            members.sort(key=lambda node: node.uid)
         return RowSpace(*shape, tuple(tuple(levels[level]) for level in sorted(levels)))
 
     def output_offset(self, node: Node, row: Expr, col: Expr) -> Expr:
@@ -72,6 +71,17 @@ class RowSpace:
             return row
         expected = f"neither {self.rows} nor {self.rows} x {self.cols}"
         raise PassError(f"output {name_of(node)} has {node.elements} elements, {expected}")
+
+
+def _groups(reductions: Sequence[Computed]) -> list[tuple[Computed, tuple[int, ...]]]:
+    """Each reduction with the results that are folded together with it."""
+    found: list[tuple[Computed, tuple[int, ...]]] = []
+    for node in reductions:
+        try:
+            found.append((node, combiner_of(node.linalg, node.result).results))
+        except NotParallel as reason:
+            raise refusal(_op(node), f"cannot be folded in parallel: {reason}") from None
+    return found
 
 
 def _row_shape(node: Computed) -> tuple[int, int]:

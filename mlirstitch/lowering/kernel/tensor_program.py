@@ -200,13 +200,13 @@ class _Builder:
         for source in sources:
             if isinstance(source, Refused):
                 return Refused(self._uid(), shape, element, op, level, source.error)
-        problem = _element_problem(element)
+        problem = element_problem(element)
         if not problem:
             try:
                 return self._known(value, op, shape, element, level, sources)
             except _NotSupported as reason:
                 problem = str(reason)
-        return Refused(self._uid(), shape, element, op, level, refusal(op, problem, _WAY_OUT))
+        return Refused(self._uid(), shape, element, op, level, refusal(op, problem, WAY_OUT))
 
     def _known(
         self,
@@ -264,14 +264,16 @@ class _Builder:
         return result
 
 
-_WAY_OUT = "compile the module without this op, or replace it by ops that are supported (docs: what is not supported)"
+WAY_OUT = "compile the module without this op, or replace it by ops that are supported (docs: what is not supported)"
+"""Hint of a refusal."""
 
 
 class _NotSupported(Exception):
     """Carries the reason of a refusal to where the op is known."""
 
 
-def _element_problem(element: ir.Type) -> str:
+def element_problem(element: ir.Type) -> str:
+    """Why memory cannot hold elements of a type, or ""."""
     if isinstance(element, _FLOATS):
         return ""
     if isinstance(element, ir.IntegerType) and element.width in (1, 8, 16, 32, 64):

@@ -26,13 +26,15 @@ func.func @f(%a: {full}) -> {full} {{
   %ef = tensor.empty() : {full}
   %i0 = linalg.fill ins(%inf : f32) outs(%er : {row}) -> {row}
   %z0 = linalg.fill ins(%zero : f32) outs(%er : {row}) -> {row}
-  %m = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}} ins(%a : {full}) outs(%i0 : {row}) {{
+  %m = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a : {full}) outs(%i0 : {row}) {{
   ^bb0(%x: {element}, %acc: f32):
     {wide}
     %r = arith.maximumf {name}, %acc : f32
     linalg.yield %r : f32
   }} -> {row}
-  %s = linalg.generic {{indexing_maps = [#id, #row, #row], iterator_types = ["parallel", "reduction"]}} ins(%a, %m : {full}, {row}) outs(%z0 : {row}) {{
+  %s = linalg.generic {{indexing_maps = [#id, #row, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a, %m : {full}, {row}) outs(%z0 : {row}) {{
   ^bb0(%x: {element}, %t: f32, %acc: f32):
     {wide}
     %d = arith.subf {name}, %t : f32
@@ -40,7 +42,8 @@ func.func @f(%a: {full}) -> {full} {{
     %r = arith.addf %e, %acc : f32
     linalg.yield %r : f32
   }} -> {row}
-  %o = linalg.generic {{indexing_maps = [#id, #row, #row, #id], iterator_types = ["parallel", "parallel"]}} ins(%a, %m, %s : {full}, {row}, {row}) outs(%ef : {full}) {{
+  %o = linalg.generic {{indexing_maps = [#id, #row, #row, #id], iterator_types = ["parallel", "parallel"]}}
+      ins(%a, %m, %s : {full}, {row}, {row}) outs(%ef : {full}) {{
   ^bb0(%x: {element}, %t: f32, %u: f32, %out: {element}):
     {wide}
     %d = arith.subf {name}, %t : f32
@@ -65,7 +68,8 @@ def fold(shape, reduced, element: str, op: str, initial: str) -> str:
   %c = arith.constant {initial} : {element}
   %e = tensor.empty() : {result}
   %i = linalg.fill ins(%c : {element}) outs(%e : {result}) -> {result}
-  %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} ins(%a : {full}) outs(%i : {result}) {{
+  %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}}
+      ins(%a : {full}) outs(%i : {result}) {{
   ^bb0(%x: {element}, %acc: {element}):
     %s = {op} %x, %acc : {element}
     linalg.yield %s : {element}
@@ -86,7 +90,8 @@ func.func @f(%a: {full}) -> ({values}, {places}) {{
   %ei = tensor.empty() : {places}
   %v0 = linalg.fill ins(%inf : {element}) outs(%ev : {values}) -> {values}
   %i0 = linalg.fill ins(%zero : {index}) outs(%ei : {places}) -> {places}
-  %r:2 = linalg.generic {{indexing_maps = [#id, #row, #row], iterator_types = ["parallel", "reduction"]}} ins(%a : {full}) outs(%v0, %i0 : {values}, {places}) {{
+  %r:2 = linalg.generic {{indexing_maps = [#id, #row, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a : {full}) outs(%v0, %i0 : {values}, {places}) {{
   ^bb0(%x: {element}, %v: {element}, %p: {index}):
     %i = linalg.index 1 : index
     %n = arith.index_cast %i : index to {index}

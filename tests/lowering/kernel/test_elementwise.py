@@ -17,7 +17,7 @@ def tensor(shape, element: str) -> str:
 
 
 def binary(shape, left_dims, right_dims, element: str) -> tuple[str, list[tuple[int, ...]]]:
-    """``out[d] = left[d of left_dims] + right[d of right_dims]``, the second operand combined once more (max or and)."""
+    """``max(left[d of left_dims] + right[d of right_dims], right[...])``; xor and and for bools."""
     dims = ", ".join(f"d{i}" for i in range(len(shape)))
     operands = [tuple(shape[d] for d in which) for which in (left_dims, right_dims)]
     maps = [f"affine_map<({dims}) -> ({', '.join(f'd{d}' for d in which)})>" for which in (left_dims, right_dims)]
@@ -115,7 +115,8 @@ VIEWS = """func.func @f(%a: tensor<6x20xf32>) -> tensor<5x3x4xf32> {
     tensor.yield %z : f32
   } : tensor<5x3x2xf32> to tensor<5x3x4xf32>
   %o = tensor.empty() : tensor<5x3x4xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]}
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>,
+      affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]}
     ins(%p : tensor<5x3x4xf32>) outs(%o : tensor<5x3x4xf32>) {
   ^bb0(%x: f32, %y: f32):
     %n = arith.negf %x : f32
@@ -168,7 +169,8 @@ def test_a_strided_insert_keeps_the_elements_between():
 
 GATHER = """func.func @f(%t: tensor<10x16xf32>, %i: tensor<6xi64>) -> tensor<6x16xf32> {
   %e = tensor.empty() : tensor<6x16xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0)>, affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]}
     ins(%i : tensor<6xi64>) outs(%e : tensor<6x16xf32>) {
   ^bb0(%n: i64, %o: f32):
     %row = arith.index_cast %n : i64 to index
@@ -197,7 +199,8 @@ def test_an_index_outside_the_table_reads_inside_it():
 def test_a_gather_by_lane_reads_each_element_by_itself():
     text = """func.func @f(%t: tensor<50xf16>, %i: tensor<32xi32>) -> tensor<32xf16> {
   %e = tensor.empty() : tensor<32xf16>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+      iterator_types = ["parallel"]}
     ins(%i : tensor<32xi32>) outs(%e : tensor<32xf16>) {
   ^bb0(%n: i32, %o: f16):
     %at = arith.index_cast %n : i32 to index
@@ -218,7 +221,8 @@ def test_a_dense_constant_is_a_table_of_the_kernel(element):
     text = f"""func.func @f(%a: tensor<3x5xi8>) -> (tensor<3x5x{element}>) {{
   %c = arith.constant dense<{values[element]}> : tensor<5x{element}>
   %e = tensor.empty() : tensor<3x5x{element}>
-  %r = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}}
+  %r = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]}}
     ins(%c : tensor<5x{element}>) outs(%e : tensor<3x5x{element}>) {{
   ^bb0(%x: {element}, %o: {element}):
     linalg.yield %x : {element}
@@ -233,7 +237,8 @@ def test_a_dense_constant_is_a_table_of_the_kernel(element):
 def test_positions_become_values_in_any_lane():
     text = """func.func @f() -> tensor<3x20xi32> {
   %e = tensor.empty() : tensor<3x20xi32>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} outs(%e : tensor<3x20xi32>) {
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]} outs(%e : tensor<3x20xi32>) {
   ^bb0(%o: i32):
     %i = linalg.index 0 : index
     %j = linalg.index 1 : index
@@ -253,7 +258,8 @@ def test_positions_become_values_in_any_lane():
 def test_one_value_returned_twice_is_stored_to_both_destinations():
     text = """func.func @f(%a: tensor<40xf32>) -> (tensor<40xf32>, tensor<40xf32>) {
   %e = tensor.empty() : tensor<40xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+      iterator_types = ["parallel"]}
     ins(%a : tensor<40xf32>) outs(%e : tensor<40xf32>) {
   ^bb0(%x: f32, %o: f32):
     %n = arith.negf %x : f32
@@ -279,7 +285,7 @@ def test_outputs_of_different_sizes_are_refused_by_name_and_shape():
 
 @pytest.mark.parametrize("chip", ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"])
 def test_every_chip_gets_a_kernel(chip):
-    text, shapes = binary((8, 64), (0, 1), (1,), "f32")
+    text, _ = binary((8, 64), (0, 1), (1,), "f32")
     built = build(text, "elementwise", chip=chip)
     assert f".target {chip}" in built.ptx
 

@@ -44,7 +44,8 @@ def test_long_rows_take_a_block_each(rows, cols, which):
     x = random_array(np.random.default_rng(0), (rows, cols), "f32")
     built = build(text, "row", which=which)
     assert built.schedule.block[0] > 32
-    assert ("bar" in built.ptx) and ("shfl" in built.ptx)
+    assert "bar" in built.ptx
+    assert "shfl" in built.ptx
     (got,) = built.run([x])
     close(got, reference(text, [x])[0], 1e-6)
     assert moved_bytes(built) == built.traffic
@@ -166,12 +167,14 @@ def test_reductions_over_different_spaces_are_refused_with_both():
   %c = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<4xf32>
   %i = linalg.fill ins(%c : f32) outs(%e : tensor<4xf32>) -> tensor<4xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%a : tensor<4x6xf32>) outs(%i : tensor<4xf32>) {
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>],
+      iterator_types = ["parallel", "reduction"]} ins(%a : tensor<4x6xf32>) outs(%i : tensor<4xf32>) {
   ^bb0(%x: f32, %acc: f32):
     %s = arith.addf %x, %acc : f32
     linalg.yield %s : f32
   } -> tensor<4xf32>
-  %q = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%b : tensor<4x8xf32>) outs(%i : tensor<4xf32>) {
+  %q = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>],
+      iterator_types = ["parallel", "reduction"]} ins(%b : tensor<4x8xf32>) outs(%i : tensor<4xf32>) {
   ^bb0(%x: f32, %acc: f32):
     %s = arith.addf %x, %acc : f32
     linalg.yield %s : f32
@@ -190,12 +193,15 @@ def test_a_value_of_another_row_is_refused():
   %e = tensor.empty() : tensor<6xf32>
   %o = tensor.empty() : tensor<6x6xf32>
   %i = linalg.fill ins(%c : f32) outs(%e : tensor<6xf32>) -> tensor<6xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%a : tensor<6x6xf32>) outs(%i : tensor<6xf32>) {
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>],
+      iterator_types = ["parallel", "reduction"]} ins(%a : tensor<6x6xf32>) outs(%i : tensor<6xf32>) {
   ^bb0(%x: f32, %acc: f32):
     %s = arith.addf %x, %acc : f32
     linalg.yield %s : f32
   } -> tensor<6xf32>
-  %q = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%a, %r : tensor<6x6xf32>, tensor<6xf32>) outs(%o : tensor<6x6xf32>) {
+  %q = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1)>,
+      affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
+      ins(%a, %r : tensor<6x6xf32>, tensor<6xf32>) outs(%o : tensor<6x6xf32>) {
   ^bb0(%x: f32, %y: f32, %z: f32):
     %s = arith.subf %x, %y : f32
     linalg.yield %s : f32
