@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -109,12 +108,3 @@ def check_plan(graph: Graph, plan: FusionPlan) -> None:
                     raise PassError(f"the fusion plan runs node {node} before node {source}, which it reads")
     if duplicated & graph.returned:
         raise PassError(f"the fusion plan duplicates node {min(duplicated & graph.returned)}, which is returned")
-
-
-def first_edge(graph: Graph, producers: Collection[int], consumers: Collection[int]) -> tuple[int, int] | None:
-    """The first producer-consumer pair between two sets of nodes, in program order of the consumer."""
-    for consumer in sorted(consumers):
-        for producer in graph.predecessors[consumer]:
-            if producer in producers:
-                return producer, consumer
-    return None

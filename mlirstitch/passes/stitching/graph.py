@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from mlir import ir
 
@@ -40,6 +41,7 @@ class Graph:
         returned: nodes with a result that ``@main`` returns, as it is or through a view.
         number: number of a node's op.
         needs: values of the function level, scalars included, that each op reads, in order, each once.
+        facts: what templates learnt about single ops, shared by all clusters of the graph.
     """
 
     function: ir.Operation
@@ -52,6 +54,7 @@ class Graph:
     returned: frozenset[int]
     number: dict[ir.Operation, int]
     needs: dict[ir.Operation, tuple[ir.Value, ...]]
+    facts: dict[ir.Operation, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def crossing(self, producers: Collection[int], consumers: Collection[int]) -> list[ir.Value]:
         """The tensors that nodes in ``consumers`` read from nodes in ``producers``, each once."""
@@ -195,7 +198,7 @@ class _ClusterBuilder:
             for result in self.graph.ops[node].results
             if self._is_visible(result)
         ]
-        return Cluster(tuple(self.ops), tuple(self.inputs), tuple(outputs))
+        return Cluster(tuple(self.ops), tuple(self.inputs), tuple(outputs), self.graph.facts)
 
     def _add(self, op: ir.Operation) -> None:
         """Add an op after everything it needs."""

@@ -8,8 +8,8 @@ empty registry is an error, never "nothing fuses".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mlirstitch.dialects.schedule import Schedule
 from mlirstitch.errors import PassError
@@ -26,11 +26,14 @@ class Cluster:
     Before outlining the ops are spread over ``@main``; afterwards they are the body of the cluster function. ``ops``
     are in topological order and include the constants, fills and ``tensor.empty`` that the others need. ``inputs``
     are the tensor values read from outside, ``outputs`` the tensor values (results of ``ops``) visible outside.
+    ``facts`` is where templates keep what they learnt about single ops; clusters of one graph may share it as long as
+    the ops do not change.
     """
 
     ops: tuple[ir.Operation, ...]
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
+    facts: dict[ir.Operation, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def of_function(function: ir.Operation) -> Cluster:
