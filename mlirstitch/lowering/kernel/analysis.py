@@ -34,7 +34,7 @@ class _LastProgram:
 
     def of(self, cluster: Cluster) -> TensorProgram:
         if self._program is None or self._cluster is None or self._cluster() is not cluster:
-            self._program = TensorProgram.of(cluster)
+            self._program = TensorProgram.of(cluster, cluster.facts)
             self._cluster = weakref.ref(cluster)
         return self._program
 

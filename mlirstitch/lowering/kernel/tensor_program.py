@@ -135,18 +135,41 @@ class TensorProgram:
     nodes: dict[ir.Value, Node]
 
     @staticmethod
-    def of(cluster: Cluster, cache: dict[ir.Operation, LinalgOp | None] | None = None) -> TensorProgram:
-        """Read a cluster. ``cache`` keeps what single ops mean; it is valid while the ops do not change."""
-        builder = _Builder({} if cache is None else cache)
+    def of(cluster: Cluster, facts: dict[ir.Operation, OpFacts]) -> TensorProgram:
+        """Read a cluster. ``facts`` keeps what single ops mean; it is valid while the ops do not change."""
+        builder = _Builder(facts)
         arguments = tuple(builder.argument(value, i) for i, value in enumerate(cluster.inputs))
         outputs = tuple(builder.node(value) for value in cluster.outputs)
         return TensorProgram(arguments, outputs, builder.nodes)
 
 
+@dataclass(frozen=True)
+class OpFacts:
+    """What one op says about itself, whatever cluster it is in.
+
+    Attributes:
+        name: name of the op.
+        linalg: its parts if it is a linalg op with a body.
+        reads: the tensors it reads, those that its body extracts elements from included.
+    """
+
+    name: str
+    linalg: LinalgOp | None
+    reads: tuple[ir.Value, ...]
+
+
+def _facts_of(op: ir.Operation) -> OpFacts:
+    linalg = linalg_op(op) if op.name.startswith("linalg.") else None
+    reads = [value for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
+    if linalg is not None:
+        reads += [inner.tensor for inner in linalg.body.ops if inner.tensor is not None]
+    return OpFacts(op.name, linalg, tuple(reads))
+
+
 class _Builder:
-    def __init__(self, cache: dict[ir.Operation, LinalgOp | None]) -> None:
+    def __init__(self, facts: dict[ir.Operation, OpFacts]) -> None:
         self.nodes: dict[ir.Value, Node] = {}
-        self._cache = cache
+        self._facts = facts
         self._count = 0
 
     def _uid(self) -> int:
@@ -168,7 +191,7 @@ class _Builder:
                 stack.pop()
                 continue
             op = defining_op(top)
-            missing = [] if op is None else [v for v in self._tensor_operands(op) if v not in self.nodes]
+            missing = [] if op is None else [v for v in self._of(op).reads if v not in self.nodes]
             if missing:
                 stack.extend(reversed(missing))
                 continue
@@ -176,17 +199,11 @@ class _Builder:
             self.nodes[top] = self._build(top, op)
         return self.nodes[value]
 
-    def _linalg(self, op: ir.Operation) -> LinalgOp | None:
-        if op not in self._cache:
-            self._cache[op] = linalg_op(op) if op.name.startswith("linalg.") else None
-        return self._cache[op]
-
-    def _tensor_operands(self, op: ir.Operation) -> list[ir.Value]:
-        values = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
-        linalg = self._linalg(op)
-        if linalg is not None:
-            values += [b.tensor for b in linalg.body.ops if b.tensor is not None]
-        return values
+    def _of(self, op: ir.Operation) -> OpFacts:
+        known = self._facts.get(op)
+        if known is None:
+            known = self._facts[op] = _facts_of(op)
+        return known
 
     def _build(self, value: ir.Value, op: ir.Operation | None) -> Node:
         kind = value.type
@@ -195,7 +212,7 @@ class _Builder:
         if op is None:
             error = PassError(f"{kind} is read from outside the cluster but is not among its inputs")
             return Refused(self._uid(), shape, element, None, 0, error)
-        sources = [self.nodes[v] for v in self._tensor_operands(op)]
+        sources = [self.nodes[v] for v in self._of(op).reads]
         level = max((source.level for source in sources), default=0)
         for source in sources:
             if isinstance(source, Refused):
@@ -218,15 +235,16 @@ class _Builder:
         sources: Sequence[Node],
     ) -> Node:
         head = (self._uid(), shape, element, op, level)
-        if op.name == "tensor.cast":
+        name = self._of(op).name
+        if name == "tensor.cast":
             return View(head[0], sources[0].shape, element, op, level, sources[0], _same)
-        if op.name == "tensor.concat":
+        if name == "tensor.concat":
             return self._concat(op, element, level, sources)
         if any(extent < 0 for extent in shape):
             raise _NotSupported("its shape is dynamic")
-        if op.name == "linalg.fill":
+        if name == "linalg.fill":
             return Uniform(*head, op.operands[0])
-        linalg = self._linalg(op)
+        linalg = self._of(op).linalg
         if linalg is not None:
             if linalg.problem:
                 raise _NotSupported(linalg.problem)
@@ -235,18 +253,18 @@ class _Builder:
             number = list(op.results).index(value)
             own = (head[0], shape, element, op, level + (1 if linalg.is_reduction else 0))
             return Computed(*own, linalg, number, operands, tensors)
-        builder = _VIEWS.get(op.name)
+        builder = _VIEWS.get(name)
         if builder is not None:
             return View(*head, sources[0], builder(op, sources[0].shape, shape))
-        if op.name == "tensor.empty":
+        if name == "tensor.empty":
             return Uniform(*head, None)
-        if op.name == "tensor.splat":
+        if name == "tensor.splat":
             return Uniform(*head, op.operands[0])
-        if op.name == "arith.constant":
+        if name == "arith.constant":
             return _constant(head, op.attributes["value"])
-        if op.name == "tensor.pad":
+        if name == "tensor.pad":
             return _pad(head, op, sources[0])
-        if op.name == "tensor.insert_slice":
+        if name == "tensor.insert_slice":
             return _insert(head, op, sources[0], sources[1])
         raise _NotSupported("no kernel template computes it")
 
