@@ -19,7 +19,7 @@ from mlirstitch.lowering.kernel.tensor_program import (
 from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.target import MAX_KERNEL_ARGUMENT_BYTES
 
-MAX_DEPTH = 200
+MAX_DEPTH = 150
 """Longest chain of values a kernel may hold; evaluation recurses along it."""
 
 _POINTER_BYTES = 8

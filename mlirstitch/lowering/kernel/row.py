@@ -31,7 +31,7 @@ WARP_ROW = 1024
 FEW_CHUNKS = 4
 """Chunks per thread aimed at when a block takes a row."""
 
-RESIDENT_VALUES = {32: 64, 64: 64, 128: 64, 256: 64, 512: 64, 1024: 24}
+RESIDENT_VALUES = {32: 64, 64: 64, 128: 64, 256: 64, 512: 64, 1024: 40}
 """Values a thread may keep from pass to pass, by threads of the block: registers per thread less what bodies need."""
 
 MAX_STRIDED_ROWS = 4096
@@ -192,7 +192,8 @@ def _layouts(facts: RowFacts, vector: int, target: Target) -> list[RowLayout]:
             resident = False
         lanes = min(target.max_threads_per_block, max(2 * lanes, 2 * WARP))
     if not resident and lanes > WARP:
-        lanes = min(512, _power_of_two(chunks))
+        most = target.max_threads_per_block // (1 if space.rows < target.sms else 2)
+        lanes = min(most, _power_of_two(chunks))
     best = _place(space, vector, lanes, resident, chunks, target)
     again = _place(space, vector, lanes, False, chunks, target)
     return [best, again] if best.resident and chunks > lanes else [best]
@@ -208,7 +209,8 @@ def _lanes(space: RowSpace, chunks: int, vector: int, target: Target) -> int:
         return WARP
     few_rows = space.rows < 2 * target.sms
     wanted = chunks if few_rows else -(-chunks // FEW_CHUNKS)
-    return min(target.max_threads_per_block, max(WARP, _power_of_two(wanted)))
+    largest = target.max_threads_per_block if few_rows else target.max_threads_per_block // 2
+    return min(largest, max(WARP, _power_of_two(wanted)))
 
 
 def _place(space: RowSpace, vector: int, lanes: int, resident: bool, chunks: int, target: Target) -> RowLayout:
