@@ -8,7 +8,7 @@ function arguments and results are reached with ``ROLE.of_argument(function, 0)`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -135,11 +135,11 @@ class StitchAttribute(Generic[T]):
 
     def of_arguments(self, function: ir.Operation) -> list[T | None]:
         """The value on every argument of a function, or None; linear, where asking for each by itself is quadratic."""
-        return self._of_groups(function, ARGUMENT)
+        return self.of_group(function, ARGUMENT)
 
     def of_results(self, function: ir.Operation) -> list[T | None]:
         """The value on every result of a function, or None."""
-        return self._of_groups(function, RESULT)
+        return self.of_group(function, RESULT)
 
     def set_argument(self, function: ir.Operation, number: int, value: T) -> None:
         """Write the value on an argument of a function."""
@@ -178,7 +178,8 @@ class StitchAttribute(Generic[T]):
         attr = entries[number].get(self.name) if number < len(entries) else None
         return None if attr is None else self._decode(function, attr)
 
-    def _of_groups(self, function: ir.Operation, place: str) -> list[T | None]:
+    def of_group(self, function: ir.Operation, place: str) -> list[T | None]:
+        """:meth:`of_arguments` or :meth:`of_results`, by ``place``."""
         found = [entry.get(self.name) for entry in group_attributes(function, place)]
         return [None if attr is None else self._decode(function, attr) for attr in found]
 
@@ -313,27 +314,26 @@ def verify(module: ir.Operation) -> None:
     :class:`PassError` at the op's location.
     """
     for op in walk(module):
-        for place, name, attr, number in _entries(op):
+        for place, name, attr in _entries(op):
             _find(op, place, name).check(op, attr)
-            if name == DTYPE.name:
-                _check_dtype(op, place, number, ir.StringAttr(attr).value)
         if op.name == "func.func":
+            _check_dtypes(op)
             _check_mutations(op)
 
 
-def _entries(op: ir.Operation) -> Iterator[tuple[str, str, ir.Attribute, int]]:
-    """(place, name, attribute, position) of every stitch attribute on an op and on its arguments and results."""
+def _entries(op: ir.Operation) -> Iterator[tuple[str, str, ir.Attribute]]:
+    """(place, name, attribute) of every stitch attribute on an op and on its arguments and results."""
     for name in op.attributes:
         if name.startswith(PREFIX):
-            yield op.name, name, op.attributes[name], 0
+            yield op.name, name, op.attributes[name]
     if op.name == "func.func":
         for place, key in _GROUPS.items():
             if key not in op.attributes:
                 continue
-            for number, entry in enumerate(group_attributes(op, place)):
+            for entry in group_attributes(op, place):
                 for name, attr in entry.items():
                     if name.startswith(PREFIX):
-                        yield place, name, attr, number
+                        yield place, name, attr
 
 
 def _find(op: ir.Operation, place: str, name: str) -> StitchAttribute[Any]:
@@ -352,16 +352,17 @@ def _find(op: ir.Operation, place: str, name: str) -> StitchAttribute[Any]:
     raise refusal(op, f"the attribute {name} may not stand on {where}", f"it belongs on {places}")
 
 
-def _check_dtype(function: ir.Operation, place: str, number: int, dtype: str) -> None:
+def _check_dtypes(function: ir.Operation) -> None:
     signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    types: Sequence[ir.Type] = signature.inputs if place == ARGUMENT else signature.results
-    kind = types[number]
-    if isinstance(kind, ir.RankedTensorType) and str(kind.element_type) != DTYPES[dtype]:
-        raise refusal(
-            function,
-            f"stitch.dtype of {place.partition(' ')[0]} {number} is {dtype}, but the tensor is {kind}",
-            f"{dtype} tensors have the element type {DTYPES[dtype]}",
-        )
+    for place, types in ((ARGUMENT, list(signature.inputs)), (RESULT, list(signature.results))):
+        for number, dtype in enumerate(DTYPE.of_group(function, place)):
+            kind = types[number]
+            if dtype is not None and isinstance(kind, ir.RankedTensorType) and str(kind.element_type) != DTYPES[dtype]:
+                raise refusal(
+                    function,
+                    f"stitch.dtype of {place.partition(' ')[0]} {number} is {dtype}, but the tensor is {kind}",
+                    f"{dtype} tensors have the element type {DTYPES[dtype]}",
+                )
 
 
 def _check_mutations(function: ir.Operation) -> None:
