@@ -14,8 +14,8 @@ from mlirstitch.runtime.emulator.ptx.ir import Kernel
 from mlirstitch.runtime.emulator.ptx.lower import lower_kernel
 from mlirstitch.runtime.emulator.ptx.parser import parse
 from mlirstitch.runtime.emulator.ptx.syntax import Parameter
+from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
 from mlirstitch.runtime.emulator.reference.engine import ReferenceEngine
-from mlirstitch.runtime.emulator.reference.global_memory import GlobalMemory
 
 DEFAULT_BUDGET = 50_000_000
 """Instructions a chunk of thread blocks may issue before a launch is given up as endless."""

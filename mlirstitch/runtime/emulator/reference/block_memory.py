@@ -63,6 +63,7 @@ class SharedMemory:
     # ---- accesses
     def load(self, site: Site, offsets: Array, mask: Mask) -> Sequence[Array]:
         """``site.count`` arrays (zeros for inactive threads)."""
+        offsets = _moved(site, offsets)
         chosen = self._select(site, offsets, mask)
         shape = np.broadcast_shapes(offsets.shape, (self._chunk.blocks, 1))
         if mask is not None and chosen is not None and chosen.lanes is not None:
@@ -83,6 +84,7 @@ class SharedMemory:
 
     def store(self, site: Site, offsets: Array, values: Sequence[Array], mask: Mask) -> None:
         """Write; where threads of a block write the same place, the last one wins."""
+        offsets = _moved(site, offsets)
         threads = max(offsets.shape[1], *(value.shape[1] for value in values))
         chosen = self._select(site, np.broadcast_to(offsets, (offsets.shape[0], threads)), mask)
         if chosen is None:
@@ -96,6 +98,7 @@ class SharedMemory:
 
     def resolve(self, site: Site, offsets: Array, mask: Mask) -> tuple[Array, Array]:
         """Flat elements and the flat index of every active thread in order, for atomics."""
+        offsets = _moved(site, offsets)
         full = self._chunk.full(offsets)
         self._check_bounds(site, full, mask)
         stride = self._stride // site.width
@@ -237,6 +240,10 @@ class SharedMemory:
         tally.shared_conflicts += wavefronts - least
 
 
+def _moved(site: Site, offsets: Array) -> Array:
+    return offsets + site.offset if site.offset else offsets
+
+
 def _subset(place: tuple[Any, Array], chosen: Array) -> tuple[Array, Array]:
     """The index pairs of ``place`` where ``chosen``, which has the shape of what ``place`` selects."""
     rows, columns = place
@@ -321,7 +328,7 @@ class LocalMemory:
                 self._written[threads, picked + part] = True
 
     def _select(self, site: Site, offsets: Array, mask: Mask) -> tuple[Array, Array]:
-        full = self._chunk.full(offsets)
+        full = self._chunk.full(_moved(site, offsets))
         if mask is None:
             threads, picked = self._thread.reshape(-1), full.reshape(-1)
         else:

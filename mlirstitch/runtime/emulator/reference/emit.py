@@ -51,7 +51,8 @@ _SPECIALS = {
 class Site:
     """One instruction as the run-time part sees it: where it stands and how it accesses memory.
 
-    ``width`` is the bytes of one element, ``count`` the elements of a lane, ``dtypes`` the numpy type of each.
+    ``width`` is the bytes of one element, ``count`` the elements of a lane, ``dtypes`` the numpy type of each,
+    ``offset`` the constant part of the address in bytes.
     """
 
     instruction: Instruction
@@ -60,7 +61,7 @@ class Site:
     count: int = 1
     dtypes: tuple[str, ...] = ()
     operation: str = ""
-    wants_predicate: bool = False
+    offset: int = 0
 
     @property
     def bytes(self) -> int:
@@ -367,17 +368,13 @@ class BlockEmitter:
             return self.constant(placed[1] + symbol.offset, dtype)
         return self.assign(f"x.symbol({symbol.name!r}, {symbol.offset}, '{dtype}')")
 
-    def address(self, operand: Operand) -> str:
-        """Expression of an address as int64."""
+    def address(self, operand: Operand) -> tuple[str, int]:
+        """Expression of the variable part of an address, as int64, and the constant part."""
         if not isinstance(operand, Address):
-            return self.use(operand, "i8")
-        base = operand.base
-        if base is None:
-            return self.constant(operand.offset, "i8")
-        if isinstance(base, Symbol):
-            return self.use(Symbol(base.name, base.offset + operand.offset), "i8")
-        name = self.use(base, "i8")
-        return self.assign(f"{name} + {operand.offset}") if operand.offset else name
+            return self.use(operand, "i8"), 0
+        if operand.base is None:
+            return self.constant(operand.offset, "i8"), 0
+        return self.use(operand.base, "i8"), operand.offset
 
     def symbol_space(self, operand: Operand) -> str:
         """Space of the variable an address names, or ""."""

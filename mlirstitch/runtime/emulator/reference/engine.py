@@ -9,9 +9,9 @@ import numpy as np
 from mlirstitch.runtime.emulator.counters import Tally
 from mlirstitch.runtime.emulator.ptx.ir import Kernel
 from mlirstitch.runtime.emulator.reference import arithmetic, conversion, floats, integers, machine, transfer
+from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
 from mlirstitch.runtime.emulator.reference.chunk import both, merge
 from mlirstitch.runtime.emulator.reference.emit import Handler, Program, emit
-from mlirstitch.runtime.emulator.reference.global_memory import GlobalMemory
 from mlirstitch.runtime.emulator.reference.machine import BlockFunction, Launch, Machine
 
 _CHUNK_LANES = 16384

@@ -21,9 +21,6 @@ _TINY64 = np.float64(2.0**-1022)
 _SPLITTER = 134217729.0  # 2**27 + 1, Dekker
 _HALF_ULP32 = np.int64(0x10000000)
 _BELOW32 = np.int64(0x1FFFFFFF)
-_MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
-_ONE64 = np.uint64(1)
-_SUBNORMAL32_LIMIT = np.uint64(0x3810000000000000 - 1)  # bits of 2**-126, less one
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -107,11 +104,12 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
     total = np.multiply(a, b, dtype=np.float64)
     total = total + c
     rounded = total.astype(np.float32)
-    bits = total.view(np.int64)
-    suspect = (bits & _BELOW32) == _HALF_ULP32
-    suspect |= ((total.view(np.uint64) & _MAGNITUDE) - _ONE64) < _SUBNORMAL32_LIMIT
+    # Only for ties and for results subnormal in single precision can the second rounding, double to single, differ.
+    suspect = (total.view(np.int64) & _BELOW32) == _HALF_ULP32
+    small = np.abs(total) < _TINY32
+    if small.any():
+        suspect |= small & (total != 0)
     if suspect.any():
-        # Only there can the second rounding, double to single, differ: ties, and results subnormal in single precision.
         a, b, c = (np.broadcast_to(x, suspect.shape)[suspect].astype(np.float64) for x in (a, b, c))
         rounded[suspect] = round_to_odd(*two_sum(a * b, c)).astype(np.float32)
     return rounded

@@ -11,10 +11,11 @@ import numpy as np
 from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.counters import Tally
 from mlirstitch.runtime.emulator.ptx.ir import Terminator
+from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
 from mlirstitch.runtime.emulator.reference.block_memory import LocalMemory, SharedMemory
 from mlirstitch.runtime.emulator.reference.chunk import WARP, Array, Chunk, Mask
 from mlirstitch.runtime.emulator.reference.emit import Program, Site
-from mlirstitch.runtime.emulator.reference.global_memory import GlobalAccess, GlobalMemory
+from mlirstitch.runtime.emulator.reference.global_memory import GlobalAccess
 from mlirstitch.runtime.emulator.reference.warp import WarpOperations, update
 
 SHARED_WINDOW = 1 << 48
@@ -168,7 +169,7 @@ class Machine:
     def _window(self, site: Site, addresses: Array, mask: Mask) -> tuple[str, int]:
         """Space of generic addresses, and where it starts."""
         full = self._chunk.full(addresses)
-        picked = full.reshape(-1) if mask is None else full[self._chunk.full(mask)]
+        picked = (full.reshape(-1) if mask is None else full[self._chunk.full(mask)]) + site.offset
         spaces = set(((picked >= SHARED_WINDOW).astype(np.int8) + (picked >= LOCAL_WINDOW)).tolist())
         if len(spaces) > 1:
             raise self._chunk.finding(site, "threads access different memory spaces at once through generic addresses")
@@ -207,7 +208,7 @@ class Machine:
             elements, index = self._shared.resolve(site, addresses, mask)
             parts = [(elements, index, np.arange(index.size))]
         elif space == "global":
-            parts = self._global.resolve(site, addresses, pick(addresses), mask)
+            parts = self._global.resolve(site, addresses, mask)
         else:
             raise chunk.finding(site, "updates local memory atomically")
         for elements, index, chosen in parts:

@@ -22,8 +22,8 @@ def _load(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
     dtype = NUMPY_TYPE[kind]
     dtypes = tuple(e.home(r, dtype) if kind[0] == "b" and kind != "bf16" else dtype for r in i.outputs)
-    site = Site(i, _space(e, i, i.inputs[0]), TYPE_BYTES[kind], i.vector, dtypes)
-    address = e.address(i.inputs[0])
+    address, offset = e.address(i.inputs[0])
+    site = Site(i, _space(e, i, i.inputs[0]), TYPE_BYTES[kind], i.vector, dtypes, offset=offset)
     values = e.assign(f"x.load_{site.space}({e.site(site)}, {address}, {e.mask})")
     for position, register in enumerate(i.outputs):
         if register is not None:
@@ -47,8 +47,8 @@ def _natural(e: BlockEmitter, operand: Operand, dtype: str) -> str:
 def _store(e: BlockEmitter, i: Instruction) -> None:
     dtype = NUMPY_TYPE[i.types[0]]
     dtypes = tuple(_natural(e, operand, dtype) for operand in i.inputs[1:])
-    site = Site(i, _space(e, i, i.inputs[0]), TYPE_BYTES[i.types[0]], i.vector, dtypes)
-    address = e.address(i.inputs[0])
+    address, offset = e.address(i.inputs[0])
+    site = Site(i, _space(e, i, i.inputs[0]), TYPE_BYTES[i.types[0]], i.vector, dtypes, offset=offset)
     values = ", ".join(e.use(operand, kind) for operand, kind in zip(i.inputs[1:], dtypes, strict=True))
     e.line(f"x.store_{site.space}({e.site(site)}, {address}, ({values},), {e.mask})")
 
@@ -58,11 +58,11 @@ def _atomic(e: BlockEmitter, i: Instruction) -> None:
     operation = next(m for m in i.modifiers if m in ATOMIC_OPERATIONS)
     if i.types[0] == "bf16":
         operation += "_bf16"
-    site = Site(i, _space(e, i, i.inputs[0]), TYPE_BYTES[i.types[0]], 1, (dtype,), operation)
+    address, offset = e.address(i.inputs[0])
+    site = Site(i, _space(e, i, i.inputs[0]), TYPE_BYTES[i.types[0]], 1, (dtype,), operation, offset)
     expected = 3 if operation == "cas" else 2
     if len(i.inputs) != expected:
         raise e.fail(i, f"needs {expected} source operands")
-    address = e.address(i.inputs[0])
     values = ", ".join(e.use(operand, dtype) for operand in i.inputs[1:])
     register = i.outputs[0] if i.outputs else None
     call = f"x.atomic({e.site(site)}, {address}, ({values},), {e.mask}, {register is not None})"
@@ -78,7 +78,7 @@ def _shuffle(e: BlockEmitter, i: Instruction) -> None:
     mode = next(m for m in i.modifiers if m != "sync")
     predicate = next(iter(i.outputs[1:]), None)
     value, lane, clamp, members = (e.use(operand, "u4") for operand in i.inputs)
-    site = e.site(Site(i, operation=mode, wants_predicate=predicate is not None))
+    site = e.site(Site(i, operation=mode))
     result = e.assign(f"x.shuffle({site}, {value}, {lane}, {clamp}, {members}, {e.mask})")
     if i.outputs[0] is not None:
         e.define(i.outputs[0], f"{result}[0]", "u4")
@@ -115,10 +115,12 @@ def _copy_async(e: BlockEmitter, i: Instruction) -> None:
         raise e.fail(i, "needs destination, source and a constant size of 4, 8 or 16 bytes")
     count = amount.value // 4
     kinds = ("u4",) * count
-    load = e.site(Site(i, "global", 4, count, kinds))
-    store = e.site(Site(i, "shared", 4, count, kinds))
-    values = e.assign(f"x.load_global({load}, {e.address(i.inputs[1])}, {e.mask})")
-    e.line(f"x.store_shared({store}, {e.address(i.inputs[0])}, tuple({values}), {e.mask})")
+    source, source_offset = e.address(i.inputs[1])
+    target, target_offset = e.address(i.inputs[0])
+    load = e.site(Site(i, "global", 4, count, kinds, offset=source_offset))
+    store = e.site(Site(i, "shared", 4, count, kinds, offset=target_offset))
+    values = e.assign(f"x.load_global({load}, {source}, {e.mask})")
+    e.line(f"x.store_shared({store}, {target}, tuple({values}), {e.mask})")
 
 
 def _nothing(e: BlockEmitter, i: Instruction) -> None:
