@@ -45,6 +45,7 @@ class _Kernel:
     kind: str
     static_shared: int
     traffic: tuple[int, ...] | None
+    noalias: tuple[bool, ...]
 
 
 @register_pass
@@ -139,6 +140,7 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
         _kind(cluster),
         _static_shared_bytes(kernel),
         traffic,
+        tuple("llvm.noalias" in ir.DictAttr(entry) for entry in ir.ArrayAttr(kernel.attributes["arg_attrs"])),
     )
 
 
@@ -302,6 +304,7 @@ class _HostBuilder:
             ),
             self.target,
         )
+        self._check_apart(call, kernel, reads, writes)
         shared = self._constant(schedule.shared_bytes, "i32") if schedule.shared_bytes else None
         launch = gpu.LaunchFuncOp(
             [KERNEL_MODULE, kernel.name],
@@ -315,6 +318,29 @@ class _HostBuilder:
         stitch.TEMPLATE.set(launch, schedule.template)
         stitch.BOUND.set(launch, kernel.kind)
         stitch.TRAFFIC.set(launch, kernel.traffic or tuple(self.plan.buffers[number].bytes for number in numbers))
+
+    def _check_apart(
+        self, call: ir.Operation, kernel: _Kernel, reads: tuple[int, ...], writes: tuple[int, ...]
+    ) -> None:
+        """A kernel that was promised memory of its own for an argument must get it; a plan edited by hand may not."""
+        numbers = reads + writes
+        for written in range(len(reads), len(numbers)):
+            for other in range(written):
+                promised = kernel.noalias[written] or kernel.noalias[other]
+                if promised and self._overlap(numbers[written], numbers[other]):
+                    names = [self.plan.buffers[numbers[number]].name for number in (other, written)]
+                    raise refusal(
+                        call,
+                        f"arguments {other} ({names[0]}) and {written} ({names[1]}) of kernel {kernel.name} overlap, "
+                        "but the kernel relies on their being apart",
+                        hint="run plan-buffers again",
+                    )
+
+    def _overlap(self, one: int, two: int) -> bool:
+        first, second = self.plan.buffers[one], self.plan.buffers[two]
+        if one == two or first.offset is None or second.offset is None:
+            return one == two and first.bytes > 0
+        return first.offset < second.offset + second.bytes and second.offset < first.offset + first.bytes
 
     def _build_library_call(self, name: str, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         wanted = library_call(self.clusters[name])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from mlir import ir
 
@@ -9,6 +11,7 @@ from mlirstitch.dialects import invariants, parse_module
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.errors import PassError
 from mlirstitch.lowering import stitch_to_gpu
+from mlirstitch.lowering.buffers import annotate, host_function, read_plan
 from mlirstitch.lowering.canonical import CANONICAL_NAME
 from mlirstitch.lowering.host_program import Json, host_program
 from mlirstitch.passes.pipeline import run_pipeline
@@ -93,6 +96,34 @@ def test_no_buffer_is_read_and_written_by_the_same_launch() -> None:
         written = {a["buffer"] for a in step["arguments"] if a["access"] == "write"}
         assert not read & written
     assert program["steps"][-1]["arguments"][-1]["buffer"] == 0, "nobody reads x any more: written in place"
+
+
+@pytest.mark.parametrize(("offset", "apart"), [(0, False), (255, False), (256, True)])
+def test_a_plan_that_lets_arguments_of_a_launch_overlap_is_refused(offset: int, apart: bool) -> None:
+    module = parse_module(
+        HEAD
+        + """
+        func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+          %a = call @c(%x) : (tensor<64xf32>) -> tensor<64xf32>
+          %b = call @c(%a) : (tensor<64xf32>) -> tensor<64xf32>
+          %d = call @c(%b) : (tensor<64xf32>) -> tensor<64xf32>
+          return %d : tensor<64xf32>
+        }"""
+        + cluster("c", "64")
+        + "}"
+    )
+    run_pipeline(module, "builtin.module(stitch-schedule,plan-buffers)")
+    main = host_function(module.operation)
+    plan = read_plan(main)
+    assert [buffer.offset for buffer in plan.buffers] == [None, None, 0, 256]
+    moved = tuple(replace(b, offset=offset) if b.name == "t1" else b for b in plan.buffers)
+    with module.context:
+        annotate(main, replace(plan, buffers=moved))
+    if apart:
+        run_pipeline(module, "builtin.module(convert-stitch-to-gpu)")
+    else:
+        with pytest.raises(PassError, match=r"arguments 0 \(t0\) and 1 \(t1\) of kernel c overlap"):
+            run_pipeline(module, "builtin.module(convert-stitch-to-gpu)")
 
 
 def test_empty_tensors_are_not_computed() -> None:
