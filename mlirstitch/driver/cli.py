@@ -159,16 +159,21 @@ def run_command(
 @click.argument("bundle", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def explain_command(bundle: str, as_json: bool) -> None:
-    """Tell what BUNDLE launches: kernels with their source lines, launch dimensions and bytes.
+    """Tell what BUNDLE launches: kernels with their ops, source lines and bytes, and what was left apart and why.
 
     \b
     Examples:
       mlirstitch explain model.bundle
       mlirstitch explain model.bundle --json | python -m json.tool
     """
-    from mlirstitch.driver.report.explain import explain_json, explain_text
+    if as_json:
+        from mlirstitch.driver.report.explain import explain_json
 
-    click.echo(explain_json(bundle) if as_json else explain_text(bundle))
+        click.echo(explain_json(bundle))
+    else:
+        from mlirstitch.driver.report.explain_text import explain_text
+
+        click.echo(explain_text(bundle))
 
 
 @cli.command("bench", epilog=EXIT_CODES)

@@ -76,7 +76,9 @@ def _run(measured: Measured, compiled: Compiled, workload: Workload, request: Be
     if not worst.allowed:
         reasons.append(f"error {worst.compiled:.2e} is above {EAGER_FACTOR:g} times eager's {worst.eager:.2e}")
     if counted != predicted:
-        reasons.append(f"predicted {predicted} bytes, counted {counted}")
+        reasons.append(
+            f"predicted {predicted} bytes, counted {counted} ({_mispredicted(compiled.launch_plan, report)})"
+        )
     return replace(
         measured,
         status="wrong" if reasons else "ok",
@@ -101,6 +103,23 @@ def counted_bytes(program: Program, report: RunReport) -> int:
 
 def _global_bytes(counters: Mapping[str, Any]) -> int:
     return counters["bytes_loaded"] + counters["bytes_stored"]
+
+
+def _mispredicted(program: Program, report: RunReport) -> str:
+    """The first kernel and argument whose predicted bytes differ from the counted ones, and how many kernels do."""
+    found: dict[str, str] = {}
+    for step, done in zip(program.steps, report.steps, strict=True):
+        counters = done.counters
+        if not isinstance(step, Launch) or counters is None:
+            continue
+        moved = zip(counters["argument_bytes_loaded"], counters["argument_bytes_stored"], strict=True)
+        for argument, (loaded, stored) in zip(step.arguments, moved, strict=True):
+            if argument.traffic != loaded + stored:
+                name = program.buffers[argument.buffer].name
+                found.setdefault(step.kernel, f"{name}: {argument.traffic} against {loaded + stored}")
+    listed = [f"{kernel}, {detail}" for kernel, detail in found.items()]
+    more = f", and {len(listed) - 1} more kernels" if len(listed) > 1 else ""
+    return f"{listed[0]}{more}" if listed else "in sum"
 
 
 def _assembled(measured: Measured, compiled: Compiled, workload: Workload, request: BenchRequest) -> Measured:
