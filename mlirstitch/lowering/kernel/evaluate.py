@@ -112,8 +112,8 @@ class Evaluator:
     """Evaluates values of ``program`` in the current scope of ``builder``.
 
     ``memory`` holds the flat memrefs of the kernel's inputs and destinations (None when dry). ``reduce`` supplies the
-    value of a reduction that is not in the memo. ``tables`` gives the memref of a constant table, ``watch`` is told of
-    every load of an argument and its offset.
+    value of a reduction that is not in the memo. ``tables`` gives the memref of a constant table. ``watch`` is told of
+    every load of an argument and its offset, ``on_use`` of every value that is asked for and its indices.
     """
 
     def __init__(
@@ -126,6 +126,7 @@ class Evaluator:
         self.reduce = reduce
         self.tables: Callable[[Table], Value] | None = None
         self.watch: Callable[[Argument, Expr], None] | None = None
+        self.on_use: Callable[[Value, Indices], None] | None = None
         self.accesses = Accesses([Fraction()] * (len(program.arguments) + len(program.outputs)))
         self._gathers = 0
         self._needed: dict[tuple[int, tuple[int, ...], frozenset[int]], tuple[tuple[BodyOp, ...], list[int]]] = {}
@@ -150,6 +151,8 @@ class Evaluator:
         key = (node.uid, indices)
         known = builder.scope.find(key)
         if known is not None:
+            if self.on_use is not None:
+                self.on_use(known, indices)
             return known
         home = builder.home(indices, pinned=True)
         location = builder.location
@@ -161,6 +164,8 @@ class Evaluator:
         finally:
             builder.location = location
         home.memo[key] = value
+        if self.on_use is not None:
+            self.on_use(value, indices)
         return value
 
     def _compute(self, node: Node, indices: Indices) -> Value:

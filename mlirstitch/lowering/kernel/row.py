@@ -14,7 +14,7 @@ from mlir import ir
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
-from mlirstitch.lowering.kernel.builder import Builder, DryBuilder
+from mlirstitch.lowering.kernel.builder import Builder, DryBuilder, Value
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES, Context, Evaluator
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import Expr, stride_of
@@ -33,6 +33,10 @@ FEW_CHUNKS = 4
 
 RESIDENT_VALUES = {32: 64, 64: 64, 128: 64, 256: 64, 512: 64, 1024: 40}
 """Values a thread may keep from pass to pass, by threads of the block: registers per thread less what bodies need."""
+
+MANY_OF_FEW_REGISTERS = 24
+"""Resident values from which on the largest blocks (64 registers a thread) take chunks of two columns: wider ones leave
+too few registers for what a chunk needs at once."""
 
 MAX_STRIDED_ROWS = 4096
 """Rows up to which a reduction over a dim that is not contiguous runs here; beyond, one thread per row is better."""
@@ -90,33 +94,17 @@ class RowTemplate:
         return function.finish(evaluator.accesses.bytes)
 
     def _facts(self, program: TensorProgram) -> RowFacts:
-        """Run the kernel dry with one column per access, watching what each pass reads."""
+        """Run the kernel dry with one column per access."""
         space = RowSpace.of(program)
-        reads: dict[int, list[tuple[Argument, Expr]]] = {}
-        current = [0]
-
-        def watch(node: Argument, offset: Expr) -> None:
-            reads.setdefault(current[0], []).append((node, offset))
-
-        def on_pass(number: int) -> None:
-            current[0] = number
-            kernel.builder.root.memo.clear()
-
         layout = RowLayout(WARP, 1, 1, True, space.rows)
         kernel = _dry_kernel(program, space, layout, one_chunk=True)
-        kernel.evaluator.watch = watch
-        kernel.on_pass = on_pass
+        reads: list[tuple[Argument, Expr]] = []
+        kernel.evaluator.watch = lambda node, offset: reads.append((node, offset))
+        uses = _Uses(kernel)
         kernel.emit()
-        tail = kernel.tail_symbol
-        wide = {n: [(a, o) for a, o in found if tail in o.symbols] for n, found in reads.items()}
-        _check_access_order(program, space, [item for found in wide.values() for item in found], kernel)
-        passes = sorted(n for n in wide if wide[n])
-        live = 0
-        for number in passes[1:]:
-            before = {(a.uid, o) for n in passes if n < number for a, o in wide[n]}
-            after = {(a.uid, o) for n in passes if n >= number for a, o in wide[n]}
-            live = max(live, len(before & after))
-        return RowFacts(space, live, max(1, len(passes)))
+        wide = [(node, offset) for node, offset in reads if kernel.tail_symbol in offset.symbols]
+        _check_access_order(program, space, wide, kernel)
+        return RowFacts(space, uses.live(), uses.passes())
 
     def _vector(self, program: TensorProgram, space: RowSpace) -> int:
         """The widest chunk that divides the row, keeps most lanes busy and breaks no contiguous access."""
@@ -154,6 +142,37 @@ class RowTemplate:
         )
 
 
+class _Uses:
+    """In which passes each value that differs from column to column is used."""
+
+    def __init__(self, kernel: RowKernel) -> None:
+        self._first: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._kept: list[Value] = []  # so that identities stay unique
+        self._pass = 0
+        self._column = kernel.tail_symbol
+        kernel.on_pass = self._begin
+        kernel.evaluator.on_use = self._use
+
+    def _begin(self, number: int) -> None:
+        self._pass = number
+
+    def _use(self, value: Value, indices: Indices) -> None:
+        if any(self._column in index.symbols for index in indices):
+            self._first.setdefault(id(value), self._pass)
+            self._last[id(value)] = self._pass
+            self._kept.append(value)
+
+    def live(self) -> int:
+        """The most values that live from one pass to a later one."""
+        passes = range(1, self._pass + 1)
+        return max((sum(first < p <= self._last[v] for v, first in self._first.items()) for p in passes), default=0)
+
+    def passes(self) -> int:
+        """Passes in which columns are visited."""
+        return max(1, len({*self._first.values(), *self._last.values()}))
+
+
 def _unreachable(node: Computed, indices: Indices) -> None:
     raise TypeError("the row kernel sets the reducer")
 
@@ -185,15 +204,18 @@ def _layouts(facts: RowFacts, vector: int, target: Target) -> list[RowLayout]:
     space = facts.space
     chunks = space.cols // vector
     lanes = _lanes(space, chunks, vector, target)
-    live = max(1, facts.live) * vector
+    live = max(1, facts.live)
     resident = facts.passes > 1 or chunks <= 8 * lanes
-    while resident and -(-chunks // lanes) * live > RESIDENT_VALUES[max(WARP, lanes)]:
+    while resident and -(-space.cols // lanes) * live > RESIDENT_VALUES[max(WARP, lanes)]:
         if lanes >= target.max_threads_per_block:
             resident = False
         lanes = min(target.max_threads_per_block, max(2 * lanes, 2 * WARP))
     if not resident and lanes > WARP:
         most = target.max_threads_per_block // (1 if space.rows < target.sms else 2)
         lanes = min(most, _power_of_two(chunks))
+    if resident and lanes == target.max_threads_per_block and -(-space.cols // lanes) * live > MANY_OF_FEW_REGISTERS:
+        vector = min(vector, 2)
+    chunks = space.cols // vector
     best = _place(space, vector, lanes, resident, chunks, target)
     again = _place(space, vector, lanes, False, chunks, target)
     return [best, again] if best.resident and chunks > lanes else [best]
