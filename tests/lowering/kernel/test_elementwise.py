@@ -46,7 +46,7 @@ def binary(shape, left_dims, right_dims, element: str) -> tuple[str, list[tuple[
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_map_and_type_gives_the_bits_of_the_ir(data):
     shape = data.draw(st.lists(EXTENTS, min_size=0, max_size=4).filter(lambda s: np.prod(s, initial=1) <= 20000))
