@@ -10,7 +10,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP_FLAGS := $(if $(CI),--quiet --progress-bar off)
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS)
 TORCH := torch==2.13.0
 # Two workers fit two cores and 8 GB; more gain little because the slowest files bound the run.
 PYTEST_ARGS ?= -n 2
@@ -36,15 +37,18 @@ $(STAMP_VENV):
 
 # torch alone and first: together with other requirements pip picks the CUDA build and downloads several GB.
 $(STAMP_TORCH): | $(STAMP_VENV)
-	$(PIP) install --progress-bar off $(TORCH)
+	@echo "setting up $(VENV): $(TORCH)"
+	$(INSTALL) $(TORCH)
 	@touch $@
 
 $(STAMP_RUN): pyproject.toml | $(STAMP_TORCH)
-	$(PIP) install --progress-bar off -e '.[torch]'
+	@echo "setting up $(VENV): mlirstitch and what it needs to run"
+	$(INSTALL) -e '.[torch]'
 	@touch $@
 
 $(STAMP_DEV): pyproject.toml | $(STAMP_RUN)
-	$(PIP) install --progress-bar off -e '.[torch,dev]'
+	@echo "setting up $(VENV): what the tests need"
+	$(INSTALL) -e '.[torch,dev]'
 	@touch $@
 
 setup: $(STAMP_DEV)
