@@ -108,6 +108,15 @@ FAULTS = [
         instead="SYNC",
     ),
     Fault(
+        "write over what two warps read in one instruction",
+        _OWN + "setp.eq.u32 %p1, %r0, 0; @%p1 bra $w; bra $s;\n$w: st.shared.b32 [tile], %r0;\n$s: bar.sync 0;\n"
+        "and.b32 %r3, %r20, 0; add.u32 %r3, %r3, %r21; ld.shared.b32 %r2, [%r3];\n// SYNC\n"
+        "setp.eq.u32 %p2, %r0, 63; @%p2 bra $w2; bra $e;\n$w2: st.shared.b32 [tile], %r2; // FAULT\n$e:",
+        r"thread \(63, 0, 0\) .*writes shared memory that another warp read since the last barrier",
+        "bar.sync 0;",
+        instead="SYNC",
+    ),
+    Fault(
         "two warps write one place",
         _OWN + "and.b32 %r1, %r20, 127; add.u32 %r1, %r1, %r21;\nst.shared.b32 [%r1], %r0; // FAULT",
         r"writes shared memory that another warp wrote since the last barrier",

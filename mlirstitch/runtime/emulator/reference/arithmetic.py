@@ -1,15 +1,19 @@
-"""Emitters of arithmetic, logic, comparison and move instructions."""
+"""Emitters of arithmetic instructions.
+
+Sums and products of f16 and bf16 are computed in single precision, which has more than twice their bits, so that the
+second rounding is harmless; ``fma`` goes through double precision and rounding to odd.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from mlirstitch.runtime.emulator.ptx.ir import Instruction
-from mlirstitch.runtime.emulator.ptx.opcodes import COMPARISONS
-from mlirstitch.runtime.emulator.ptx.syntax import Immediate, Register
 from mlirstitch.runtime.emulator.reference.emit import NUMPY_TYPE, BlockEmitter, Handler
 
-_FLOATS = {"f16", "bf16", "f32", "f64"}
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+"""Scalar floating-point types."""
+
 _ROUNDING = ("rn", "rz", "rm", "rp")
 
 
@@ -17,7 +21,7 @@ def _mode(i: Instruction) -> str:
     return next((m for m in i.modifiers if m in _ROUNDING), "rn")
 
 
-def _operands(e: BlockEmitter, i: Instruction, type_name: str, count: int) -> list[str]:
+def float_operands(e: BlockEmitter, i: Instruction, type_name: str, count: int) -> list[str]:
     """Operands as arrays of the arithmetic type; bf16 decoded to single precision, subnormals flushed with ``.ftz``."""
     values = [e.use(operand, NUMPY_TYPE[type_name]) for operand in i.inputs[:count]]
     if type_name == "bf16":
@@ -62,8 +66,8 @@ def _add(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
     if kind in ("f16x2", "bf16x2"):
         return _packed(e, i, 2, lambda v: f"{v[0]} {sign} {v[1]}")
-    if kind in _FLOATS:
-        a, b = _operands(e, i, kind, 2)
+    if kind in FLOATS:
+        a, b = float_operands(e, i, kind, 2)
         mode = _mode(i)
         if mode == "rn":
             return _result(e, i, f"{a} {sign} {b}", kind)
@@ -118,14 +122,10 @@ def _addc(e: BlockEmitter, i: Instruction) -> None:
 def _mul(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
     if kind in ("f16x2", "bf16x2"):
-        if kind == "f16x2":
-            return _packed(e, i, 2, lambda v: f"{v[0]} * {v[1]}")
-        return _packed(e, i, 2, lambda v: f"decode_bf16({_bf16_product(*v)})")
-    if kind in _FLOATS:
-        a, b = _operands(e, i, kind, 2)
+        return _packed(e, i, 2, lambda v: f"{v[0]} * {v[1]}")
+    if kind in FLOATS:
+        a, b = float_operands(e, i, kind, 2)
         mode = _mode(i)
-        if kind == "bf16":
-            return e.define(i.outputs[0], _bf16_product(a, b), "u2")
         if mode == "rn":
             return _result(e, i, f"{a} * {b}", kind)
         zero = e.constant(1 << 31, "f4") if kind == "f32" else e.constant(1 << 63, "f8")
@@ -134,11 +134,6 @@ def _mul(e: BlockEmitter, i: Instruction) -> None:
     a, b = e.use(i.inputs[0], dtype), e.use(i.inputs[1], dtype)
     e.define(i.outputs[0], *_product(i, a, b, dtype))
     return None
-
-
-def _bf16_product(a: str, b: str) -> str:
-    """Exact in double precision; in single precision it would round twice below 2**-126."""
-    return f"narrow({a}.astype('f8') * {b}.astype('f8'), 'bf16')"
 
 
 def _product(i: Instruction, a: str, b: str, dtype: str) -> tuple[str, str]:
@@ -152,7 +147,7 @@ def _product(i: Instruction, a: str, b: str, dtype: str) -> tuple[str, str]:
 
 def _mad(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
-    if kind in _FLOATS:
+    if kind in FLOATS:
         return _fused(e, i)
     dtype = NUMPY_TYPE[kind]
     if i.op == "madc" or "cc" in i.modifiers:
@@ -179,7 +174,7 @@ def _fused(e: BlockEmitter, i: Instruction) -> None:
         if scalar == "bf16":
             return _packed(e, i, 3, lambda v: f"decode_bf16(fma_small({v[0]}, {v[1]}, {v[2]}, 'bf16', '{mode}'))")
         return _packed(e, i, 3, lambda v: f"fma_small({v[0]}, {v[1]}, {v[2]}, 'f16', '{mode}')")
-    a, b, c = _operands(e, i, kind, 3)
+    a, b, c = float_operands(e, i, kind, 3)
     value = _fma(kind, a, b, c, mode)
     if kind == "bf16":
         if "relu" in i.modifiers:
@@ -190,8 +185,8 @@ def _fused(e: BlockEmitter, i: Instruction) -> None:
 
 def _div(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
-    if kind in _FLOATS:
-        a, b = _operands(e, i, kind, 2)
+    if kind in FLOATS:
+        a, b = float_operands(e, i, kind, 2)
         return _result(e, i, f"divide_float({a}, {b}, '{kind}', '{_mode(i)}')", kind)
     dtype = NUMPY_TYPE[kind]
     function = "divide" if i.op == "div" else "remainder"
@@ -212,7 +207,7 @@ _SIGN = {"f16": ("u2", 0x8000), "bf16": ("u2", 0x8000), "f32": ("u4", 1 << 31), 
 def _abs_neg(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
     if kind in ("f32", "f64"):
-        (a,) = _operands(e, i, kind, 1)
+        (a,) = float_operands(e, i, kind, 1)
         return e.define(i.outputs[0], f"np.abs({a})" if i.op == "abs" else f"-{a}", NUMPY_TYPE[kind])
     if kind in _SIGN:
         dtype, sign = _SIGN[kind]
@@ -230,209 +225,12 @@ def _min_max(e: BlockEmitter, i: Instruction) -> None:
     nan = "NaN" in i.modifiers
     if kind in ("f16x2", "bf16x2"):
         return _packed(e, i, 2, lambda v: f"{name}({v[0]}, {v[1]}, {nan})")
-    if kind in _FLOATS:
-        a, b = _operands(e, i, kind, 2)
+    if kind in FLOATS:
+        a, b = float_operands(e, i, kind, 2)
         return _result(e, i, f"{name}({a}, {b}, {nan})", kind)
     dtype = NUMPY_TYPE[kind]
     e.define(i.outputs[0], f"np.{name}({e.use(i.inputs[0], dtype)}, {e.use(i.inputs[1], dtype)})", dtype)
     return None
-
-
-def _logic(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    sign = {"and": "&", "or": "|", "xor": "^"}[i.op]
-    e.define(i.outputs[0], f"{e.use(i.inputs[0], dtype)} {sign} {e.use(i.inputs[1], dtype)}", dtype)
-
-
-def _not(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    a = e.use(i.inputs[0], dtype)
-    e.define(i.outputs[0], f"~{a}" if i.op == "not" else f"({a} == 0).astype('{dtype}')", dtype)
-
-
-def _shift(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    a = e.use(i.inputs[0], dtype)
-    amount = i.inputs[1]
-    bits = 8 * int(dtype[1])
-    if isinstance(amount, Immediate) and 0 <= amount.value < bits:
-        sign = "<<" if i.op == "shl" else ">>"
-        return e.define(i.outputs[0], f"{a} {sign} {e.constant(amount.value, dtype)}", dtype)
-    name = "shift_left" if i.op == "shl" else "shift_right"
-    e.define(i.outputs[0], f"{name}({a}, {e.use(amount, 'u4')})", dtype)
-    return None
-
-
-def _funnel(e: BlockEmitter, i: Instruction) -> None:
-    a, b, c = (e.use(operand, "u4") for operand in i.inputs)
-    e.define(i.outputs[0], f"funnel_shift({a}, {b}, {c}, {'l' in i.modifiers}, {'clamp' in i.modifiers})", "u4")
-
-
-def _bit_field(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    values = i.inputs[:-2]
-    names = [e.use(operand, dtype) for operand in values] + [e.use(operand, "u4") for operand in i.inputs[-2:]]
-    function = "extract_field" if i.op == "bfe" else "insert_field"
-    e.define(i.outputs[0], f"{function}({', '.join(names)})", dtype)
-
-
-def _bit_count(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    a = e.use(i.inputs[0], dtype)
-    if i.op == "brev":
-        return e.define(i.outputs[0], f"reverse_bits({a})", dtype)
-    text = {
-        "popc": f"np.bitwise_count({a}).astype('u4')",
-        "clz": f"leading_zeros({a})",
-        "bfind": f"find_leading({a}, {'shiftamt' in i.modifiers})",
-    }[i.op]
-    e.define(i.outputs[0], text, "u4")
-    return None
-
-
-def _permute(e: BlockEmitter, i: Instruction) -> None:
-    mode = i.modifiers[0] if i.modifiers else ""
-    a, b, c = (e.use(operand, "u4") for operand in i.inputs)
-    e.define(i.outputs[0], f"permute({a}, {b}, {c}, {mode!r})", "u4")
-
-
-def _logic3(e: BlockEmitter, i: Instruction) -> None:
-    a, b, c, table = (e.use(operand, "u4") for operand in i.inputs)
-    e.define(i.outputs[0], f"logic3({a}, {b}, {c}, {table})", "u4")
-
-
-_COMPARE = {
-    "eq": "{a} == {b}", "ne": "{a} != {b}", "lt": "{a} < {b}", "le": "{a} <= {b}", "gt": "{a} > {b}",
-    "ge": "{a} >= {b}", "lo": "{a} < {b}", "ls": "{a} <= {b}", "hi": "{a} > {b}", "hs": "{a} >= {b}",
-    "equ": "~(({a} < {b}) | ({a} > {b}))", "neu": "{a} != {b}", "ltu": "~({a} >= {b})", "leu": "~({a} > {b})",
-    "gtu": "~({a} <= {b})", "geu": "~({a} < {b})", "num": "({a} == {a}) & ({b} == {b})",
-    "nan": "({a} != {a}) | ({b} != {b})",
-}  # fmt: skip
-
-
-def _comparison(i: Instruction, a: str, b: str, floating: bool) -> str:
-    name = next(m for m in i.modifiers if m in COMPARISONS)
-    if name == "ne" and floating:
-        return f"({a} < {b}) | ({a} > {b})"
-    return _COMPARE[name].format(a=a, b=b)
-
-
-def _compare(e: BlockEmitter, i: Instruction) -> str:
-    """Result of the comparison of ``setp`` and ``set``, combined with its third operand."""
-    kind = i.types[-1]
-    if kind in _FLOATS:
-        a, b = _operands(e, i, kind, 2)
-    else:
-        dtype = NUMPY_TYPE[kind]
-        a, b = e.use(i.inputs[0], dtype), e.use(i.inputs[1], dtype)
-    return e.assign(_comparison(i, a, b, kind in _FLOATS))
-
-
-def _combine(i: Instruction) -> str:
-    return {"and": "&", "or": "|", "xor": "^"}[next((m for m in i.modifiers if m in ("and", "or", "xor")), "and")]
-
-
-def _setp(e: BlockEmitter, i: Instruction) -> None:
-    second = next(iter(i.outputs[1:]), None)
-    if i.types[0] in ("f16x2", "bf16x2"):
-        bf16 = i.types[0] == "bf16x2"
-        a, b = e.use(i.inputs[0], "u4"), e.use(i.inputs[1], "u4")
-        for register, shift in ((i.outputs[0], 0), (second, 16)):
-            x, y = e.assign(f"half({a}, {shift}, {bf16})"), e.assign(f"half({b}, {shift}, {bf16})")
-            if register is not None:
-                e.define(register, _comparison(i, x, y, True), "?")
-        return
-    value = _compare(e, i)
-    other = f"~{value}"
-    if len(i.inputs) == 3:
-        c = e.use(i.inputs[2], "?")
-        other = f"({other}) {_combine(i)} {c}"
-        value = e.assign(f"{value} {_combine(i)} {c}")
-    if second is not None:
-        other = e.assign(other)
-    if i.outputs[0] is not None:
-        e.define(i.outputs[0], value, "?")
-    if second is not None:
-        e.define(second, other, "?")
-
-
-def _set(e: BlockEmitter, i: Instruction) -> None:
-    value = _compare(e, i)
-    if len(i.inputs) == 3:
-        value = e.assign(f"{value} {_combine(i)} {e.use(i.inputs[2], '?')}")
-    if i.types[0] == "f32":
-        return e.define(i.outputs[0], f"{value}.astype('f4')", "f4")
-    e.define(i.outputs[0], f"np.negative({value}.astype('i4')).view('u4')", "u4")
-    return None
-
-
-def _selp(e: BlockEmitter, i: Instruction) -> None:
-    dtype = e.home(i.outputs[0], NUMPY_TYPE[i.types[0]])
-    a, b = e.use(i.inputs[0], dtype), e.use(i.inputs[1], dtype)
-    e.define(i.outputs[0], f"where({e.use(i.inputs[2], '?')}, {a}, {b})", dtype)
-
-
-def _slct(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    a, b = e.use(i.inputs[0], dtype), e.use(i.inputs[1], dtype)
-    c = e.use(i.inputs[2], NUMPY_TYPE[i.types[1]])
-    e.define(i.outputs[0], f"where({c} >= 0, {a}, {b})", dtype)
-
-
-def _mov(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    if i.types[0] != "pred":
-        dtype = e.home(i.outputs[0], dtype)
-    e.define(i.outputs[0], e.use(i.inputs[0], dtype), dtype)
-
-
-def _pack(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    bits = 8 * int(dtype[1]) // len(i.inputs)
-    if bits < 8:
-        raise e.fail(i, f"packs {len(i.inputs)} elements")
-    parts: list[str] = []
-    for position, operand in enumerate(i.inputs):
-        value = f"{e.use(operand, f'u{bits // 8}')}.astype('{dtype}')"
-        parts.append(f"({value} << {e.constant(position * bits, dtype)})" if position else value)
-    e.define(i.outputs[0], " | ".join(parts), dtype)
-
-
-def _unpack(e: BlockEmitter, i: Instruction) -> None:
-    dtype = NUMPY_TYPE[i.types[0]]
-    bits = 8 * int(dtype[1]) // len(i.outputs)
-    if bits < 8:
-        raise e.fail(i, f"unpacks {len(i.outputs)} elements")
-    source = e.use(i.inputs[0], dtype)
-    for position, register in enumerate(i.outputs):
-        if register is None:
-            continue
-        shifted = f"({source} >> {e.constant(position * bits, dtype)})" if position else source
-        e.define(register, f"{shifted}.astype('u{bits // 8}')", f"u{bits // 8}")
-
-
-def _cvta(e: BlockEmitter, i: Instruction) -> None:
-    space = next((m for m in i.modifiers if m != "to"), "global")
-    operand = i.inputs[0]
-    value = e.use(operand, "u8")
-    if space in ("shared", "local"):
-        sign = "-" if "to" in i.modifiers else "+"
-        value = f"{value} {sign} {space.upper()}_WINDOW"
-    e.define(i.outputs[0], value, "u8")
-
-
-def _testp(e: BlockEmitter, i: Instruction) -> None:
-    a = e.use(i.inputs[0], NUMPY_TYPE[i.types[0]])
-    tiny = f"np.finfo({a}.dtype).tiny"
-    text = {
-        "finite": f"np.isfinite({a})",
-        "infinite": f"np.isinf({a})",
-        "number": f"{a} == {a}",
-        "notanumber": f"{a} != {a}",
-        "normal": f"np.isfinite({a}) & (np.abs({a}) >= {tiny})",
-        "subnormal": f"({a} != 0) & (np.abs({a}) < {tiny})",
-    }[i.modifiers[0]]
-    e.define(i.outputs[0], text, "?")
 
 
 def _copysign(e: BlockEmitter, i: Instruction) -> None:
@@ -453,10 +251,10 @@ def _special(e: BlockEmitter, i: Instruction) -> None:
         cast = "" if kind == "bf16x2" else ".astype('f2')"
         return _packed(e, i, 1, lambda v: f"{function}({v[0]}.astype('f4')){cast}")
     if kind == "f64":
-        (a,) = _operands(e, i, kind, 1)
+        (a,) = float_operands(e, i, kind, 1)
         value = f"1.0 / np.sqrt(flush({a}))" if "ftz" in i.modifiers else f"1.0 / np.sqrt({a})"
         return e.define(i.outputs[0], f"gross_f64({value})" if "ftz" in i.modifiers else value, "f8")
-    (a,) = _operands(e, i, kind, 1)
+    (a,) = float_operands(e, i, kind, 1)
     if kind == "f16":
         return e.define(i.outputs[0], f"{function}({a}.astype('f4')).astype('f2')", "f2")
     return _result(e, i, f"{function}({a})", kind)
@@ -464,7 +262,7 @@ def _special(e: BlockEmitter, i: Instruction) -> None:
 
 def _rcp_sqrt(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
-    (a,) = _operands(e, i, kind, 1)
+    (a,) = float_operands(e, i, kind, 1)
     mode = _mode(i)
     if i.op == "sqrt":
         return _result(e, i, f"square_root({a}, '{kind}', '{mode}')", kind)
@@ -474,21 +272,10 @@ def _rcp_sqrt(e: BlockEmitter, i: Instruction) -> None:
     return _result(e, i, f"divide_float({one}, {a}, '{kind}', '{mode}')", kind)
 
 
-def _implicit(e: BlockEmitter, i: Instruction) -> None:
-    register = i.outputs[0]
-    if isinstance(register, Register):
-        dtype = e.home(register, "?" if register.type == "pred" else f"u{register.bytes}")
-        e.define(register, e.constant(0, dtype), dtype)
-
-
 HANDLERS: dict[str, Handler] = {
     "add": _add, "sub": _add, "mul": _mul, "mad": _mad, "madc": _mad, "fma": _fused, "addc": _addc, "subc": _addc,
     "div": _div, "rem": _div, "sad": _sad, "abs": _abs_neg, "neg": _abs_neg, "min": _min_max, "max": _min_max,
-    "and": _logic, "or": _logic, "xor": _logic, "not": _not, "cnot": _not, "lop3": _logic3, "shl": _shift,
-    "shr": _shift, "shf": _funnel, "bfe": _bit_field, "bfi": _bit_field, "bfind": _bit_count, "brev": _bit_count,
-    "popc": _bit_count, "clz": _bit_count, "prmt": _permute, "set": _set, "setp": _setp, "selp": _selp, "slct": _slct,
-    "mov": _mov, "pack": _pack, "unpack": _unpack, "cvta": _cvta, "testp": _testp, "copysign": _copysign,
-    "ex2": _special, "lg2": _special, "sin": _special, "cos": _special, "tanh": _special, "rsqrt": _special,
-    "rcp": _rcp_sqrt, "sqrt": _rcp_sqrt, "implicit": _implicit,
+    "copysign": _copysign, "ex2": _special, "lg2": _special, "sin": _special, "cos": _special, "tanh": _special,
+    "rsqrt": _special, "rcp": _rcp_sqrt, "sqrt": _rcp_sqrt,
 }  # fmt: skip
 """Emitter of every opcode of this file."""

@@ -8,7 +8,16 @@ import numpy as np
 
 from mlirstitch.runtime.emulator.counters import Tally
 from mlirstitch.runtime.emulator.ptx.ir import Kernel
-from mlirstitch.runtime.emulator.reference import arithmetic, conversion, floats, integers, machine, transfer
+from mlirstitch.runtime.emulator.reference import (
+    arithmetic,
+    comparison,
+    conversion,
+    floats,
+    integers,
+    logic,
+    machine,
+    transfer,
+)
 from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
 from mlirstitch.runtime.emulator.reference.chunk import both, merge
 from mlirstitch.runtime.emulator.reference.emit import Handler, Program, emit
@@ -16,7 +25,13 @@ from mlirstitch.runtime.emulator.reference.machine import BlockFunction, Launch,
 
 _CHUNK_LANES = 16384
 
-HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **conversion.HANDLERS, **transfer.HANDLERS}
+HANDLERS: dict[str, Handler] = {
+    **arithmetic.HANDLERS,
+    **comparison.HANDLERS,
+    **conversion.HANDLERS,
+    **logic.HANDLERS,
+    **transfer.HANDLERS,
+}
 """Emitter of every opcode but those that end a block."""
 
 
