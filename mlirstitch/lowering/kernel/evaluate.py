@@ -27,6 +27,7 @@ from mlirstitch.lowering.kernel.index_expr import (
     divisor_of,
     floordiv,
     linearize,
+    share_within,
     stride_of,
     substitute,
 )
@@ -129,6 +130,7 @@ class Evaluator:
         self.on_use: Callable[[Value, Indices], None] | None = None
         self.accesses = Accesses([Fraction()] * (len(program.arguments) + len(program.outputs)))
         self._gathers = 0
+        self._choices = 0
         self._needed: dict[tuple[int, tuple[int, ...], frozenset[int]], tuple[tuple[BodyOp, ...], list[int]]] = {}
 
     @contextmanager
@@ -440,15 +442,20 @@ class Evaluator:
         def as_kind(value: Value) -> list[Value]:
             return [builder.broadcast(value, self.context.width) if vector else value]
 
-        total = builder.scope.executions
-        share = total * Fraction(node.inside.elements, max(1, node.elements))
-        return builder.branch(
+        # Inside another choice the indices are not spread evenly any more; each element counts once there.
+        share = None if self._choices else share_within(tests)
+        if share is None:
+            share = Fraction(node.inside.elements, max(1, node.elements))
+        self._choices += 1
+        value = builder.branch(
             self._all_hold(tests),
             [kind],
             lambda: as_kind(self._inside(node, relative)),
             lambda: as_kind(self._outside(node, indices)),
-            executions=share,
+            executions=builder.scope.executions * share,
         )[0]
+        self._choices -= 1
+        return value
 
     # Memory -----------------------------------------------------------------------------------------------------
 

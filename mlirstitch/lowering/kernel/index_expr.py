@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 _UNBOUNDED = 2**63
@@ -404,6 +405,26 @@ def divisor_of(expr: Expr, limit: int) -> int:
     for _, c in expr.terms:
         g = math.gcd(g, c)
     return g & -g
+
+
+def share_within(conditions: Sequence[tuple[Expr, int, int]], limit: int = 1 << 16) -> Fraction | None:
+    """How often ``0 <= expr < bound`` and ``expr % stride == 0`` hold for all conditions ``(expr, bound, stride)``.
+
+    Every atom is taken as uniform over its range and independent of the others, which digits of an index are. None if
+    an atom occurs in two conditions or there are more than ``limit`` cases.
+    """
+    seen: set[Atom] = set()
+    share = Fraction(1)
+    for expr, bound, stride in conditions:
+        atoms = {atom for atom, _ in expr.terms}
+        if atoms & seen or math.prod(atom.high - atom.low + 1 for atom in atoms) > limit:
+            return None
+        seen |= atoms
+        values = [expr.const]
+        for atom, c in expr.terms:
+            values = [value + c * x for value in values for x in range(atom.low, atom.high + 1)]
+        share *= Fraction(sum(0 <= value < bound and value % stride == 0 for value in values), len(values))
+    return share
 
 
 def evaluate(expr: Expr, values: Mapping[Symbol, int]) -> int:

@@ -408,13 +408,11 @@ class RowKernel:
         if not numbers:
             return
         row = self.row.expr
-        values = []
-        for number in numbers:
-            node = self.program.outputs[number]
-            values.append((number, node, self.evaluator.get(node, delinearize(row, node.shape))))
 
         def write() -> list[Value]:
-            for number, node, value in values:
+            for number in numbers:
+                node = self.program.outputs[number]
+                value = self.evaluator.get(node, delinearize(row, node.shape))
                 self._located(node, lambda n=number, v=value: self.evaluator.store(n, row, v))
             return []
 
