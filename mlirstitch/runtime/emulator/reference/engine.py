@@ -24,6 +24,9 @@ from mlirstitch.runtime.emulator.reference.emit import Handler, Program, emit
 from mlirstitch.runtime.emulator.reference.machine import BlockFunction, Launch, Machine
 
 _CHUNK_LANES = 16384
+"""Threads of a chunk: enough to hide the cost of a numpy call, few enough for a register to stay in the L2 cache."""
+_CHUNK_BYTES = 16 << 20
+"""Shared and local memory of a chunk, bytes."""
 
 HANDLERS: dict[str, Handler] = {
     **arithmetic.HANDLERS,
@@ -124,7 +127,8 @@ class ReferenceEngine:
         )
         total = grid[0] * grid[1] * grid[2]
         threads = block[0] * block[1] * block[2]
-        step = total if cooperative else max(1, _CHUNK_LANES // threads)
+        on_chip = shared_bytes + threads * self.kernel.local_bytes
+        step = total if cooperative else max(1, min(_CHUNK_LANES // threads, _CHUNK_BYTES // max(on_chip, 1)))
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
                 Machine(launch, first, min(step, total - first)).run()
