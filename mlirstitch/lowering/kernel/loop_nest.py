@@ -34,6 +34,10 @@ BLOCK = 128
 """Longest run of terms that is summed one after the other."""
 
 
+LoopBody = Callable[[Expr, list[Value]], list[Value]]
+"""From the loop index and the running values to the new running values."""
+
+
 @dataclass(frozen=True)
 class LoopNestTemplate:
     """Everything that is computed element by element, reductions included."""
@@ -66,7 +70,11 @@ class LoopNestTemplate:
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses."""
         program = build_program(cluster)
-        reductions = LoopReductions()
+        asked = LoopReductions()
+        dry = dry_kernel(program, FlatLayout(flat_elements(program), THREADS, 1, 1, 1), asked.value)
+        asked.evaluator = dry.evaluator
+        dry.emit()
+        reductions = LoopReductions(planned=asked.places)
         function, kernel = open_kernel(cluster, program, schedule, name, reductions.value)
         reductions.evaluator = kernel.evaluator
         kernel.emit()
@@ -78,9 +86,13 @@ class LoopReductions:
     """Computes reductions by loops where they are asked for.
 
     ``checked``: refuse a reduction that would be computed more often than it has elements, or inside another one.
+    ``planned``: the places at which each op is known to be asked for (``places`` of a dry run); they share one nest, so
+    that what several places read is loaded once (the gates of a recurrent cell are slices of one product).
     """
 
     checked: bool = False
+    planned: dict[int, list[Indices]] = field(default_factory=dict)
+    places: dict[int, list[Indices]] = field(default_factory=dict)
     _evaluator: Evaluator | None = None
     _loops: int = 0
     _inside: LinalgOp | None = None
@@ -108,13 +120,24 @@ class LoopReductions:
             return known
         if self.checked:
             self._check(node)
-        nest = _Nest(self, node, parallel, self._wanted(linalg))
+        together = [parallel]
+        if self._is_unconditional():
+            self.places.setdefault(id(linalg), []).append(parallel)
+            planned = self.planned.get(id(linalg), [])
+            together = planned if parallel in planned else together
+        nest = _Nest(self, node, together, self._wanted(linalg))
         outer, self._inside = self._inside, linalg
         values = nest.emit()
         self._inside = outer
-        for result, value in zip(nest.results, values, strict=True):
-            builder.scope.memo["reduction", id(linalg), parallel, result] = value
+        for place, found in zip(together, values, strict=True):
+            for result, value in zip(nest.results, found, strict=True):
+                builder.scope.memo["reduction", id(linalg), place, result] = value
         return builder.scope.memo[key]
+
+    def _is_unconditional(self) -> bool:
+        """Whether the value is asked for once for every element of the output, not in a branch or another loop."""
+        scope = self.evaluator.builder.scope
+        return scope.parent is None or scope.parent.parent is None
 
     def _wanted(self, linalg: LinalgOp) -> tuple[int, ...]:
         """The results of an op that the cluster uses, with those they depend on: computed in the same loops."""
@@ -142,22 +165,27 @@ class LoopReductions:
 
 @dataclass(eq=False)
 class _Nest:
-    """The loops of one reduction at one point of its parallel dims."""
+    """The loops of one reduction at some points of its parallel dims. Running values are lists, one entry a point."""
 
     owner: LoopReductions
     node: Computed
-    parallel: Indices
+    points: list[Indices]
     results: tuple[int, ...]
 
-    def emit(self) -> list[Value]:
-        """The final running values of ``results``."""
-        linalg = self.linalg
-        initial = [self._initial(result) for result in self.results]
-        dims = [(extent, position) for position, extent in enumerate(linalg.reduction_extents)]
-        reduction: list[Expr] = [ZERO] * len(dims)
-        if self._is_float_sum():
-            return [self._sum(dims, reduction, initial[0])]
-        return self._fold(dims, reduction, initial)
+    def emit(self) -> list[list[Value]]:
+        """For each point the final running values of ``results``."""
+        extents = self.linalg.reduction_extents
+        dims = [(extent, position) for position, extent in enumerate(extents) if extent != 1]
+        reduction: list[Expr] = [ZERO] * len(extents)
+        initial = [[self._initial(point, result) for result in self.results] for point in self.points]
+        terms = self._added_terms()
+        if terms is None:
+            flat = self._fold(dims, reduction, [value for values in initial for value in values])
+            count = len(self.results)
+            return [flat[i * count : (i + 1) * count] for i in range(len(self.points))]
+        starts = [values[0] for values in initial]
+        totals = starts if 0 in extents else self._add(starts, self._sum(dims, reduction, terms))
+        return [[total] for total in totals]
 
     @property
     def linalg(self) -> LinalgOp:
@@ -169,47 +197,41 @@ class _Nest:
         """The evaluator."""
         return self.owner.evaluator
 
-    def _loop_indices(self, reduction: Sequence[Expr]) -> tuple[Expr, ...]:
-        return self.linalg.loop_indices(self.parallel, reduction)
-
-    def _initial(self, result: int) -> Value:
+    def _initial(self, point: Indices, result: int) -> Value:
         operand = len(self.linalg.inputs) + result
-        loop = self._loop_indices([ZERO] * len(self.linalg.reduction_extents))
+        loop = self.linalg.loop_indices(point, [ZERO] * len(self.linalg.reduction_extents))
         return self.evaluator.get(self.node.operands[operand], self.linalg.operand_indices(operand, loop))
-
-    def _running_slots(self) -> list[int]:
-        return [len(self.linalg.inputs) + result for result in self.results]
 
     # Any body: carried through all loops ------------------------------------------------------------------------
 
     def _fold(self, dims: list[tuple[int, int]], reduction: list[Expr], running: list[Value]) -> list[Value]:
         if not dims:
-            known = dict(zip(self._running_slots(), running, strict=True))
-            roots = [self.linalg.body.yields[result] for result in self.results]
-            return self.evaluator.run_body(self.node, roots, self._loop_indices(reduction), known)
+            return self._step(reduction, running)
         (extent, position), rest = dims[0], dims[1:]
-        if extent == 1:
-            return self._fold(rest, reduction, running)
 
         def body(index: Expr, carried: list[Value]) -> list[Value]:
-            inner = list(reduction)
-            inner[position] = index
-            return self._fold(rest, inner, carried)
+            return self._fold(rest, _at(reduction, position, index), carried)
 
         return self._loop(extent, running, body)
 
+    def _step(self, reduction: list[Expr], running: list[Value]) -> list[Value]:
+        first, count = len(self.linalg.inputs), len(self.results)
+        roots = [self.linalg.body.yields[result] for result in self.results]
+        taken: list[Value] = []
+        for point in self.points:
+            own = running[len(taken) : len(taken) + count]
+            known = {first + result: value for result, value in zip(self.results, own, strict=True)}
+            taken += self.evaluator.run_body(self.node, roots, self.linalg.loop_indices(point, reduction), known)
+        return taken
+
     # Sums: every level starts from zero -------------------------------------------------------------------------
 
-    def _is_float_sum(self) -> bool:
-        """Whether the body is ``acc + term`` (or ``fma(x, y, acc)``) on floats."""
-        return self._adding() is not None and not isinstance(self.node.element, ir.IntegerType)
-
-    def _adding(self) -> tuple[int, ...] | None:
-        """Slots of the term, or of the two factors, that one iteration adds; None if the body does anything else."""
-        if len(self.results) != 1:
+    def _added_terms(self) -> tuple[int, ...] | None:
+        """Body slots of what one iteration of a float sum adds: a term, or two factors. None for other bodies."""
+        if len(self.results) != 1 or isinstance(self.node.element, ir.IntegerType):
             return None
         body = self.linalg.body
-        (running,) = self._running_slots()
+        running = len(self.linalg.inputs) + self.results[0]
         producers = {op.result: op for op in body.ops}
         last = producers.get(body.yields[self.results[0]])
         if last is None or running not in last.operands:
@@ -221,98 +243,90 @@ class _Nest:
         else:
             return None
         _, slots = body.needed(terms, frozenset())
-        if running in slots or len(terms) == 0:
+        if running in slots or not terms:
             return None
-        factors = producers.get(terms[0])
+        product = producers.get(terms[0])
         wide = isinstance(self.node.element, ir.F32Type | ir.F64Type)
-        if len(terms) == 1 and factors is not None and factors.name == "arith.mulf" and wide:
+        if len(terms) == 1 and product is not None and product.name == "arith.mulf" and wide:
             # A contraction multiplies and adds in one rounding, as the libraries that eager calls do.
-            return factors.operands if self.linalg.is_contraction_like else terms
+            return product.operands if self.linalg.is_contraction_like else terms
         return terms
 
-    def _sum(self, dims: list[tuple[int, int]], reduction: list[Expr], start: Value) -> Value:
-        """``start`` plus the sum over ``dims``."""
-        inner = [(extent, position) for extent, position in dims if extent != 1]
-        if 0 in self.linalg.reduction_extents:
-            return start
-        total = self._sum_level(inner, reduction, None)
-        return self._add(start, total)
-
-    def _sum_level(self, dims: list[tuple[int, int]], reduction: list[Expr], running: Value | None) -> Value:
-        """The sum over ``dims``, added to ``running`` if there is one (else from zero)."""
-        builder = self.evaluator.builder
-        zero = builder.number(0.0, self.node.element)
+    def _sum(self, dims: list[tuple[int, int]], reduction: list[Expr], terms: tuple[int, ...]) -> list[Value]:
+        """The sums over ``dims``, from zero."""
+        zeros = [self.evaluator.builder.number(0.0, self.node.element)] * len(self.points)
         if not dims:
-            return self._term(reduction, zero if running is None else running)
+            return self._take(terms, reduction, zeros)
         (extent, position), rest = dims[0], dims[1:]
 
         def body(index: Expr, carried: list[Value]) -> list[Value]:
-            inner = list(reduction)
-            inner[position] = index
+            inner = _at(reduction, position, index)
             if not rest:
-                return [self._term(inner, carried[0])]
-            return [self._add(carried[0], self._sum_level(rest, inner, None))]
+                return self._take(terms, inner, carried)
+            return self._add(carried, self._sum(rest, inner, terms))
 
-        total = self._blocked(extent, zero, body)
-        return total if running is None else self._add(running, total)
+        return self._blocked(extent, zeros, body)
 
-    def _term(self, reduction: Sequence[Expr], running: Value) -> Value:
-        terms = self._adding()
-        if terms is None:
-            raise TypeError("not a sum")
-        values = self.evaluator.run_body(self.node, terms, self._loop_indices(reduction), {})
-        if len(values) == 2:
-            return scalar_ops.emit_op(self.evaluator.builder, "math.fma", [*values, running], self.node.element, {})
-        return self._add(running, values[0])
+    def _take(self, terms: tuple[int, ...], reduction: list[Expr], running: list[Value]) -> list[Value]:
+        taken: list[Value] = []
+        builder, element = self.evaluator.builder, self.node.element
+        for point, value in zip(self.points, running, strict=True):
+            values = self.evaluator.run_body(self.node, terms, self.linalg.loop_indices(point, reduction), {})
+            if len(values) == 2:
+                taken.append(scalar_ops.emit_op(builder, "math.fma", [*values, value], element, {}))
+            else:
+                taken += self._add([value], values)
+        return taken
 
-    def _add(self, left: Value, right: Value) -> Value:
+    def _add(self, left: list[Value], right: list[Value]) -> list[Value]:
         builder = self.evaluator.builder
         builder.location = self.linalg.op.location
-        return builder.emit("arith.addf", self.node.element, [left, right])
+        return [builder.emit("arith.addf", self.node.element, [x, y]) for x, y in zip(left, right, strict=True)]
 
     # Loops ------------------------------------------------------------------------------------------------------
 
-    def _loop(self, extent: int, initial: list[Value], body: Callable[[Expr, list[Value]], list[Value]]) -> list[Value]:
+    def _loop(self, extent: int, initial: list[Value], body: LoopBody) -> list[Value]:
         builder = self.evaluator.builder
         name = self.owner.new_symbol(extent)
         bounds = (builder.index_constant(0), builder.index_constant(extent), builder.index_constant(1))
         return builder.loop(name, bounds, extent, initial, lambda _, carried: body(name.expr, carried))
 
-    def _blocked(self, extent: int, zero: Value, body: Callable[[Expr, list[Value]], list[Value]]) -> Value:
+    def _blocked(self, extent: int, zeros: list[Value], body: LoopBody) -> list[Value]:
         """Sum ``body`` over ``range(extent)`` in runs of at most ``BLOCK``, the runs likewise."""
         if extent <= BLOCK:
-            return self._loop(extent, [zero], body)[0]
+            return self._loop(extent, zeros, body)
         steps = [BLOCK]
         while steps[-1] * BLOCK < extent:
             steps.append(steps[-1] * BLOCK)
         builder = self.evaluator.builder
         name = self.owner.new_symbol(extent)
-        return self._run(
-            name, steps, builder.index_constant(0), builder.index_constant(extent), Fraction(extent), zero, body
-        )
+        limits = (builder.index_constant(0), builder.index_constant(extent))
+        return self._run(name, steps, limits, Fraction(extent), zeros, body)
 
     def _run(
         self,
         name: Symbol,
         steps: list[int],
-        low: Value,
-        high: Value,
+        limits: tuple[Value, Value],
         extent: Fraction,
-        zero: Value,
-        body: Callable[[Expr, list[Value]], list[Value]],
-    ) -> Value:
-        """Sum over ``range(low, high)``, on average ``extent`` long, in runs of the largest step, or one by one."""
+        zeros: list[Value],
+        body: LoopBody,
+    ) -> list[Value]:
+        """Sum over ``range(*limits)``, on average ``extent`` long, in runs of the largest step, or one by one."""
         builder = self.evaluator.builder
         if not steps:
-            bounds = (low, high, builder.index_constant(1))
-            return builder.loop(name, bounds, extent, [zero], lambda _, carried: body(name.expr, carried))[0]
+            bounds = (*limits, builder.index_constant(1))
+            return builder.loop(name, bounds, extent, zeros, lambda _, carried: body(name.expr, carried))
         step = steps[-1]
         runs = math.ceil(extent / step)
 
         def run(start: Value, carried: list[Value]) -> list[Value]:
-            end = builder.arith("minui", builder.arith("addi", start, builder.index_constant(step)), high)
-            inner = self._run(name, steps[:-1], start, end, extent / runs, zero, body)
-            return [self._add(carried[0], inner)]
+            end = builder.arith("minui", builder.arith("addi", start, builder.index_constant(step)), limits[1])
+            return self._add(carried, self._run(name, steps[:-1], (start, end), extent / runs, zeros, body))
 
-        bounds = (low, high, builder.index_constant(step))
-        return builder.loop(None, bounds, runs, [zero], run)[0]
+        return builder.loop(None, (*limits, builder.index_constant(step)), runs, zeros, run)
+
+
+def _at(reduction: list[Expr], position: int, index: Expr) -> list[Expr]:
+    """``reduction`` with one index replaced."""
+    return [index if i == position else old for i, old in enumerate(reduction)]

@@ -183,3 +183,33 @@ def test_what_no_kernel_can_hold_is_refused_with_the_reason(text, expected):
     why = reason(text, "loop_nest")
     assert why is not None
     assert expected in why
+
+
+GATES = """func.func @f(%a: tensor<4x24xf32>, %w: tensor<24x20xf32>) -> tensor<4x10xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4x20xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<4x20xf32>) -> tensor<4x20xf32>
+  %m = linalg.matmul ins(%a, %w : tensor<4x24xf32>, tensor<24x20xf32>) outs(%i : tensor<4x20xf32>) -> tensor<4x20xf32>
+  %l = tensor.extract_slice %m[0, 0] [4, 10] [1, 1] : tensor<4x20xf32> to tensor<4x10xf32>
+  %r = tensor.extract_slice %m[0, 10] [4, 10] [1, 1] : tensor<4x20xf32> to tensor<4x10xf32>
+  %o = tensor.empty() : tensor<4x10xf32>
+  %p = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>,
+      affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
+      ins(%l, %r : tensor<4x10xf32>, tensor<4x10xf32>) outs(%o : tensor<4x10xf32>) {
+  ^bb0(%x: f32, %y: f32, %out: f32):
+    %s = arith.mulf %x, %y : f32
+    linalg.yield %s : f32
+  } -> tensor<4x10xf32>
+  return %p : tensor<4x10xf32>
+}"""
+
+
+def test_slices_of_one_product_share_a_loop_and_its_loads():
+    rng = np.random.default_rng(0)
+    inputs = [random_array(rng, s, "f32") for s in ((4, 24), (24, 20))]
+    built = build(GATES, "loop_nest")
+    (got,) = built.run(inputs)
+    np.testing.assert_allclose(got, reference(GATES, inputs)[0], rtol=1e-5, atol=1e-5)
+    assert built.gpu_text.count("scf.for") == 1
+    assert built.traffic[0] == 40 * 24 * 4
+    assert moved_bytes(built) == built.traffic
