@@ -47,11 +47,6 @@ def op_problem(name: str, types: Sequence[ir.Type]) -> str:
     return ""
 
 
-def is_expensive(name: str) -> bool:
-    """Whether a body op takes more than a few instructions."""
-    return name.startswith("math.") and name not in ("math.absf", "math.fma", "math.floor", "math.ceil")
-
-
 def element_of(kind: ir.Type) -> ir.Type:
     """The element type of a vector type; any other type itself."""
     return kind.element_type if isinstance(kind, ir.VectorType) else kind
