@@ -31,6 +31,7 @@ from mlirstitch.driver.torch_import.checks import (
     refuse,
     single_op_graphs,
 )
+from mlirstitch.driver.torch_import.constants import dense_text, lift_splats
 from mlirstitch.driver.torch_import.decompositions import decomposition_table
 from mlirstitch.driver.torch_import.exporting import export_failure, export_program, parameter_names
 from mlirstitch.driver.torch_import.program import Argument, FlatProgram, Result, flatten_program, literal_targets
@@ -107,12 +108,12 @@ def import_model(
     with _without_torch_warnings():
         exported = export_program(x, example_inputs, example_kwargs)
         check_before_decomposition(exported)
-        literals = literal_targets(exported)
-        program = flatten_program(_decompose(exported), literals, x, parameter_names(x))
+        program = flatten_program(_decompose(exported), literal_targets(exported), x, parameter_names(x))
     check_decomposed(program.graph)
-    text = repairs.finish(
-        _lower(program.graph), _labels(program), {i: _dense(value) for i, value in program.literals.items()}
-    )
+    literals = {i: dense_text(value) for i, value in program.literals.items()}
+    splats = lift_splats(program.graph)
+    literals.update(enumerate(splats, len(program.arguments)))
+    text = repairs.finish(_lower(program.graph), _labels(program), literals)
     return _imported(program, text)
 
 
@@ -158,16 +159,6 @@ def _labels(program: FlatProgram) -> repairs.Labels:
         [{"stitch.name": a.name, "stitch.role": a.role, "stitch.dtype": a.dtype} for a in program.arguments],
         [{"stitch.name": r.name, "stitch.dtype": r.dtype, "stitch.mutates": r.mutates} for r in program.results],
     )
-
-
-def _dense(value: Tensor) -> str:
-    """A small tensor as the text of a dense attribute."""
-    flat = value.detach().contiguous().reshape(-1)
-    if flat.numel() == 0:
-        return "dense<>"
-    if flat.dtype == torch.bool:
-        return f"dense<{str(value.tolist()).lower()}>"
-    return f'dense<"0x{bytes(flat.view(torch.uint8).tolist()).hex().upper()}">'
 
 
 # ---------------------------------------------------------------- torch_mlir

@@ -149,6 +149,7 @@ def check_before_decomposition(exported: ExportedProgram) -> None:
         if isinstance(node.target, OpOverload):
             _check_refused(node, _base_name(node.target), only=(_RANDOM, _DYNAMIC, _COMPLEX))
             _check_dropout(node, _base_name(node.target))
+            _check_resampling(node, _base_name(node.target))
 
 
 def check_decomposed(graph: fx.Graph) -> None:
@@ -203,3 +204,10 @@ def _check_dropout(node: fx.Node, name: str) -> None:
         probability = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
         if isinstance(probability, float) and probability > 0:
             raise refuse(node, f"dropout {probability} draws random numbers", _RANDOM)
+
+
+def _check_resampling(node: fx.Node, name: str) -> None:
+    """Eager interpolates integers in fixed point."""
+    interpolates = name.startswith("upsample_") and "nearest" not in name
+    if interpolates and any(isinstance(v, Tensor) and not v.is_floating_point() for v in _values(node)):
+        raise refuse(node, "interpolation of integers is not compiled", "convert to float32 before and back after")

@@ -46,7 +46,10 @@ def finish(text: str, labels: Labels, literals: Mapping[int, str]) -> str:
 
 
 def _label(function: ir.Operation, labels: Labels) -> None:
-    for key, entries in (("arg_attrs", labels.arguments), ("res_attrs", labels.results)):
+    """Write the attributes; arguments past the labelled ones are constants that get none."""
+    count = len(function.regions[0].blocks[0].arguments)
+    arguments = [*labels.arguments, *({} for _ in range(count - len(labels.arguments)))]
+    for key, entries in (("arg_attrs", arguments), ("res_attrs", labels.results)):
         function.attributes[key] = ir.ArrayAttr.get(
             [ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in entry.items() if v}) for entry in entries]
         )

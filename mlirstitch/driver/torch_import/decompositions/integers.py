@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlirstitch.driver.torch_import.decompositions.promotion import NUMBER, Elementwise, Half, promoted
+from mlirstitch.driver.torch_import.decompositions.promotion import SMALL_INTEGERS, Elementwise, Half, promoted
 from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose
 
 aten = torch.ops.aten
@@ -30,7 +30,7 @@ def _integers(a: Any, b: Any) -> tuple[Tensor, Tensor, torch.dtype] | None:
         return None
     if result == torch.uint8:
         a, b = (v & 255 if isinstance(v, int) else v for v in (a, b))
-    wide = torch.int32 if result == torch.uint8 else result
+    wide = torch.int32 if result in SMALL_INTEGERS else result
     return _tensor(a, wide), _tensor(b, wide), result
 
 
@@ -50,10 +50,10 @@ def divide_rounding(a: Any, b: Any, *, rounding_mode: str | None) -> Any:
             return _floor_quotient(x, y).to(result)
         return NotImplemented if x is a and y is b else aten.div.Tensor_mode(x, y, rounding_mode="trunc").to(result)
     result = promoted(a, b) if promoted(a, b).is_floating_point else torch.float32
-    x, y = (_tensor(v, result) for v in (a, b))
+    x, y = _tensor(a, result), b.to(result) if isinstance(b, Tensor) else float(b)
     if rounding_mode == "trunc":
         return torch.trunc(x / y)
-    return _floor_quotient_of_floats(computing(x), computing(y)).to(result)
+    return _floor_quotient_of_floats(computing(x), computing(y) if isinstance(y, Tensor) else y).to(result)
 
 
 def _floor_quotient(a: Tensor, b: Tensor) -> Tensor:
@@ -63,15 +63,21 @@ def _floor_quotient(a: Tensor, b: Tensor) -> Tensor:
     return quotient - ((rest != 0) & ((rest < 0) != (b < 0))).to(quotient.dtype)
 
 
-def _floor_quotient_of_floats(a: Tensor, b: Tensor) -> Tensor:
-    """Python's float floor division, as eager computes it: exact remainder first, then the quotient."""
+def _floor_quotient_of_floats(a: Tensor, b: Tensor | float) -> Tensor:
+    """Python's float floor division, as eager computes it: exact remainder first, then the quotient.
+
+    A number stays a number: the importer folds comparisons of constant tensors, and not always right.
+    """
     rest = torch.fmod(a, b)
     quotient = (a - rest) / b
-    quotient = torch.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1.0, quotient)
+    other_sign = (rest < 0) != (b < 0) if isinstance(b, Tensor) else rest > 0 if b < 0 else rest < 0
+    quotient = torch.where((rest != 0) & other_sign, quotient - 1.0, quotient)
     whole = torch.floor(quotient)
     whole = torch.where(quotient - whole > 0.5, whole + 1.0, whole)
     whole = torch.where(quotient == 0, a / b * 0.0, whole)
-    return torch.where(b == 0, a / b, whole)
+    if isinstance(b, Tensor):
+        return torch.where(b == 0, a / b, whole)
+    return a / b if b == 0 else whole
 
 
 @decompose(aten.fmod.Tensor, aten.fmod.Scalar)
@@ -82,9 +88,9 @@ def fmod(a: Tensor, b: Any) -> Tensor:
         x, y, result = operands
         return (x - torch.div(x, y, rounding_mode="trunc") * y).to(result)
     result = promoted(a, b)
-    x, y = (computing(_tensor(v, result)) for v in (a, b))
-    # The importer's remainder is the exact one of positive operands.
-    rest = aten.remainder.Tensor(x.abs(), y.abs())
+    x = computing(a.to(result))
+    # The importer's remainder of positive operands is the exact one.
+    rest = torch.remainder(x.abs(), computing(b.to(result)).abs() if isinstance(b, Tensor) else abs(float(b)))
     return torch.where(x < 0, -rest, rest).to(result)
 
 
@@ -98,7 +104,7 @@ def power(x: Tensor, exponent: Any) -> Any:
     if exponent < 0 or exponent > MOST_MULTIPLICATIONS:
         return NotImplemented
     result = promoted(x, exponent)
-    factor = x.to(torch.int32 if result == torch.uint8 else result)
+    factor = x.to(torch.int32 if result in SMALL_INTEGERS else result)
     product = torch.ones_like(factor)
     for bit in bin(exponent)[2:]:  # square and multiply
         product = product * product
@@ -132,9 +138,7 @@ def shift_right(x: Tensor, amount: Tensor) -> Tensor:
     return aten.bitwise_right_shift.Tensor(x, amount)
 
 
-@decompose(aten.full.default)
-def full(size: list[int], value: Any, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-    """The importer has no uint8 literal."""
-    if dtype != torch.uint8 or not isinstance(value, NUMBER):
-        return NotImplemented
-    return aten.full.default(size, int(value), dtype=torch.int32, **kwargs).to(torch.uint8)
+@decompose(aten.full.default, final=True)
+def full(*args: Any, **kwargs: Any) -> Any:
+    """Kept whole: ``constants.py`` lifts it out of the graph."""
+    return NotImplemented

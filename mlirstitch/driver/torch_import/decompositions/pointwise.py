@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from mlirstitch.driver.torch_import.decompositions.promotion import Elementwise, Half, promoted
+from mlirstitch.driver.torch_import.decompositions.promotion import SMALL_INTEGERS, Elementwise, Half, promoted
 from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose
 
 aten = torch.ops.aten
@@ -45,6 +45,15 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     else:
         y = 0.5 * wide * (1.0 + torch.erf(wide * math.sqrt(0.5)))
     return y.to(x.dtype)
+
+
+@decompose(aten.log_sigmoid_forward.default)
+def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Logarithm of the logistic function, and the e^-|x| that its gradient reuses."""
+    wide = computing(x)
+    decay = torch.exp(-wide.abs())
+    smaller = torch.minimum(wide, torch.zeros((), dtype=wide.dtype))
+    return (smaller - torch.log1p(decay)).to(x.dtype), decay.to(x.dtype)
 
 
 @decompose(aten.fmax.default)
@@ -135,6 +144,9 @@ def _pooling(overload: Any, half: Half) -> None:
         if x.ndim == 3:
             pooled = overload(x.unsqueeze(0), *args, **kwargs)
             return tuple(p.squeeze(0) for p in pooled) if isinstance(pooled, tuple) else pooled.squeeze(0)
+        if x.dtype in SMALL_INTEGERS and half == Half.NEVER:  # a maximum and its index
+            values, *index = overload(x.to(torch.int32), *args, **kwargs)
+            return (values.to(x.dtype), *index)
         return widen(x, *args, **kwargs) if half != Half.NEVER else NotImplemented
 
     decompose(overload)(rule)

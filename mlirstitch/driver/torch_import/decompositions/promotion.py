@@ -5,7 +5,7 @@ type, rounds a scalar operand to it first, and crashes on some mixtures of types
 beforehand to the type eager computes in, so that the importer only meets operands of one type:
 
 * the promoted type (torch's rules, which know numbers and 0-d tensors as weaker operands);
-* int32 where that is uint8, the result being cut back to 8 bits;
+* int32 where that is an integer of 8 or 16 bits, the result being cut back to those;
 * float32 where that is a half type and eager, too, computes in float32 and rounds once: composite functions, and
   arithmetic with a number that the half type does not hold.
 """
@@ -30,6 +30,8 @@ from mlirstitch.driver.torch_import.decompositions.registry import LOW_PRECISION
 aten = torch.ops.aten
 
 NUMBER = (bool, int, float)
+SMALL_INTEGERS = (torch.uint8, torch.int8, torch.int16)
+"""Types in which the importer compares with the wrong sign, or crashes (int8 remainder, uint8 quotient)."""
 
 
 class Half(Enum):
@@ -76,7 +78,7 @@ class Elementwise:
         return out.to(result)
 
     def _computing(self, common: torch.dtype, operands: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
-        if common == torch.uint8:
+        if common in SMALL_INTEGERS:
             return torch.int32
         if common not in LOW_PRECISION or self.half == Half.NEVER:
             return common
@@ -142,23 +144,35 @@ _register(
     aten.bitwise_left_shift.Tensor,
     aten.bitwise_right_shift.Tensor,
     aten.__rshift__.Scalar,
-    aten.threshold.default,
 )
+_register(aten.threshold.default, numbers=False)
 _register(
-    aten.gt.Tensor,
-    aten.gt.Scalar,
-    aten.ge.Tensor,
-    aten.ge.Scalar,
-    aten.lt.Tensor,
-    aten.lt.Scalar,
-    aten.le.Tensor,
-    aten.le.Scalar,
-    aten.eq.Tensor,
-    aten.eq.Scalar,
-    aten.ne.Tensor,
-    aten.ne.Scalar,
+    *(getattr(aten, name).Tensor for name in ("gt", "ge", "lt", "le", "eq", "ne")),
     kind=KIND.ALWAYS_BOOL,
 )
+
+
+def _compare_with_number(tensor_form: OpOverload, number_form: OpOverload) -> None:
+    """The importer compares a float32 tensor with a fraction in float64, eager in float32."""
+    promote = Elementwise(number_form, KIND.ALWAYS_BOOL)
+
+    def rule(x: Tensor, number: Any) -> Any:
+        fraction = isinstance(number, float) and not (number.is_integer() and abs(number) < LARGEST_INTEGER)
+        common = promoted(x, number)
+        if not common.is_floating_point:
+            return promote(x, number)
+        if fraction:
+            return tensor_form(x.to(common), torch.full((), number, dtype=common))
+        return number_form(x.to(common), int(number)) if isinstance(number, float) else promote(x, number)
+
+    decompose(number_form)(rule)
+
+
+LARGEST_INTEGER = 2**8
+"""Integers below are held by every float type."""
+
+for _name in ("gt", "ge", "lt", "le", "eq", "ne"):
+    _compare_with_number(getattr(aten, _name).Tensor, getattr(aten, _name).Scalar)
 # Functions of one float, single instructions of the IR.
 _register(
     *(getattr(aten, name).default for name in ("exp", "exp2", "log", "log2", "log10", "sqrt", "rsqrt", "sin", "cos")),
@@ -168,7 +182,7 @@ _register(
 # Functions that the importer writes as several instructions.
 _register(
     *(getattr(aten, name).default for name in ("sigmoid", "expm1", "log1p", "sinh", "cosh", "tan", "asinh", "acosh")),
-    *(getattr(aten, name).default for name in ("atanh", "logit", "erfinv", "log_sigmoid_forward", "logaddexp")),
+    *(getattr(aten, name).default for name in ("atanh", "logit", "erfinv", "logaddexp")),
     *(getattr(aten, name).default for name in ("silu", "mish", "hardswish", "hardsigmoid", "logaddexp2")),
     aten.xlogy.Tensor,
     kind=KIND.INT_TO_FLOAT,
@@ -189,7 +203,7 @@ _register(
 )
 # Resampling and contractions: sums in the wide type.
 _register(aten.upsample_bilinear2d.vec, aten._adaptive_avg_pool2d.default, half=Half.ALWAYS, numbers=False)
-_register(aten.mm.default, aten.bmm.default, numbers=False)
+_register(aten.mm.default, aten.bmm.default, aten.convolution.default, numbers=False)
 
 
 @decompose(aten.where.self)

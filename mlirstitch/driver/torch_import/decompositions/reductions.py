@@ -113,12 +113,18 @@ def norm_over_as(x: Tensor, p: Any, dim: Any, keepdim: bool = False, *, dtype: t
 def moments(x: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, ``x - mean`` and the sum of its squares over ``dims``, dims kept.
 
-    Two passes over the data (Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance", section 2),
-    never ``E[x^2] - E[x]^2``.
+    The corrected two-pass algorithm (Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance",
+    equation 1.7): the deviations from the rounded mean are summed together with their squares, and what their sum
+    should not be is taken out. Rows such as 1e6 + small keep their variance.
     """
-    mean = x.sum(dims, True) / float(count(x, dims))
-    centered = x - mean
-    return mean, centered, (centered * centered).sum(dims, True)
+    n = float(count(x, dims))
+    rounded = x.sum(dims, True) / n
+    deviation = x - rounded
+    drift = deviation.sum(dims, True)
+    correction = drift / n
+    squares = (deviation * deviation).sum(dims, True) - drift * correction
+    # Of a constant row only rounding is left, which may be negative.
+    return rounded + correction, deviation - correction, squares.clamp_min(0.0)
 
 
 def _var_mean(x: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[Tensor, Tensor]:

@@ -20,16 +20,22 @@ LOW_PRECISION = (torch.float16, torch.bfloat16)
 """Types whose sums and composite functions are evaluated in float32 and rounded once."""
 
 _RULES: dict[OpOverload, Rule] = {}
+_FINAL: list[OpOverload] = []
 
 
-def decompose(*overloads: OpOverload) -> Callable[[R], R]:
-    """Register a rule for the overloads. Two rules for one overload are a programming error."""
+def decompose(*overloads: OpOverload, final: bool = False) -> Callable[[R], R]:
+    """Register a rule for the overloads. Two rules for one overload are a programming error.
+
+    ``final``: what the rule leaves goes to the importer as it is, torch's own decomposition is not wanted.
+    """
 
     def register(rule: R) -> R:
         for overload in overloads:
             if overload in _RULES:
                 raise ValueError(f"{overload} has two decompositions")
             _RULES[overload] = rule
+            if final:
+                _FINAL.append(overload)
         return rule
 
     return register
@@ -48,7 +54,7 @@ def table_over(base: Mapping[OpOverload, Rule]) -> dict[OpOverload, Rule]:
     """``base`` with the own rules on top."""
     table = dict(base)
     for overload, rule in _RULES.items():
-        table[overload] = _in_order(overload, rule, table.get(overload))
+        table[overload] = _in_order(overload, rule, None if overload in _FINAL else table.get(overload))
     return table
 
 
