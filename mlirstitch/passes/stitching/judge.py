@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.passes.op_kind import CASTS, MATMUL_OPS, Kind
 from mlirstitch.passes.stitching.fusion_plan import Rule
-from mlirstitch.passes.stitching.graph import Graph
+from mlirstitch.passes.stitching.graph import Graph, root
 from mlirstitch.passes.stitching.template import find_template, templates
-from mlirstitch.passes.structured import splat_scalar, structured
+from mlirstitch.passes.structured import defining_op, splat_scalar, structured
 from mlirstitch.target import Target
 
 LOOP_NEST = "loop_nest"
@@ -144,9 +144,12 @@ def _is_cheap(graph: Graph, node: int) -> bool:
 
 
 def _is_library_call(graph: Graph, node: int) -> bool:
-    """A matmul of one element type into zeros: what a library routine computes without reading its destination."""
+    """A matmul of tensors in memory into zeros: what a library routine computes without reading its destination."""
     op = graph.ops[node]
     if op.name not in MATMUL_OPS:
         return False
+    sources = [defining_op(root(value)) for value in op.operands[: len(op.operands) - 1]]
+    if any(source is not None and source not in graph.number for source in sources):
+        return False  # a constant, which clusters compute for themselves, is in no memory
     scalar = splat_scalar(op.operands[len(op.operands) - 1])
     return scalar is not None and getattr(scalar, "value", None) == 0

@@ -95,6 +95,17 @@ def test_a_matmul_onto_a_tensor_is_no_library_call() -> None:
     assert plan.clusters == (PlannedCluster((0,)),)
 
 
+def test_a_matmul_of_a_constant_is_no_library_call() -> None:
+    text = Text(w="16x8")
+    zero = text.op("arith.constant 0.0 : f32", "f32")
+    empty = text.empty("tensor<4x16xf32>")
+    zeros = text.op(
+        f"linalg.fill ins({zero} : f32) outs({empty} : tensor<4x16xf32>) -> tensor<4x16xf32>", "tensor<4x16xf32>"
+    )
+    _, plan = _plan(text.module(text.matmul(zeros, "%w")), library="auto")
+    assert plan.clusters == (PlannedCluster((0,)),)
+
+
 def test_a_transpose_that_two_matmuls_read_is_computed_by_both() -> None:
     text = Text(x="4x16", y="4x16", w="8x16")
     turned = text.transpose("%w")
