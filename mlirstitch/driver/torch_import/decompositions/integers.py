@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlirstitch.driver.torch_import.decompositions.promotion import SMALL_INTEGERS, Elementwise, Half, promoted
+from mlirstitch.driver.torch_import.decompositions.promotion import SMALL_INTEGERS, Elementwise, Half, promoted, wrapped
 from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose
 
 aten = torch.ops.aten
@@ -28,8 +28,7 @@ def _integers(a: Any, b: Any) -> tuple[Tensor, Tensor, torch.dtype] | None:
     result = promoted(a, b)
     if result.is_floating_point or result.is_complex or result == torch.bool:
         return None
-    if result == torch.uint8:
-        a, b = (v & 255 if isinstance(v, int) else v for v in (a, b))
+    a, b = (wrapped(v, result) if isinstance(v, int) else v for v in (a, b))
     wide = torch.int32 if result in SMALL_INTEGERS else result
     return _tensor(a, wide), _tensor(b, wide), result
 

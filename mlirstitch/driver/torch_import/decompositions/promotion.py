@@ -71,8 +71,7 @@ class Elementwise:
         def convert(value: Any) -> Any:
             if isinstance(value, Tensor):
                 return value.to(wide)
-            wraps = common == torch.uint8 and self.numbers and type(value) is int
-            return value & 255 if wraps else value
+            return wrapped(value, common) if self.numbers and type(value) is int else value
 
         out = self.overload(*map(convert, args), **{k: convert(v) for k, v in kwargs.items()})
         return out.to(result)
@@ -89,6 +88,14 @@ class Elementwise:
         # An alpha is a second operation on the way, which eager does not round.
         scaled = kwargs.get("alpha", 1) != 1
         return torch.float32 if precise or scaled or not all(holds(common, v) for v in numbers) else common
+
+
+def wrapped(number: int, dtype: torch.dtype) -> int:
+    """A Python number as eager puts it into a small integer type; unchanged for other types."""
+    if dtype not in SMALL_INTEGERS:
+        return number
+    limits = torch.iinfo(dtype)
+    return (number - limits.min) % (limits.max - limits.min + 1) + limits.min
 
 
 def promoted(*operands: Any, kind: KIND = KIND.DEFAULT) -> torch.dtype:

@@ -215,21 +215,24 @@ def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Any:
 
 
 # ---------------------------------------------------------------- extrema
+_COMPARED_AS_INT32 = (torch.bool, torch.uint8, torch.int8, torch.int16)
+"""Types whose extrema the importer gets wrong (unsigned read as signed) or crashes on (int8)."""
+
+
 def _ordered_type(x: Tensor) -> Tensor:
-    """bool and uint8 as int32, because the importer compares their bits as signed."""
-    return x.to(torch.int32) if x.dtype in (torch.bool, torch.uint8) else x
+    return x.to(torch.int32) if x.dtype in _COMPARED_AS_INT32 else x
 
 
 @decompose(aten.amax.default)
 def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
-    if x.dtype in (torch.bool, torch.uint8):
+    if x.dtype in _COMPARED_AS_INT32:
         return aten.amax.default(x.to(torch.int32), dim, keepdim).to(x.dtype)
     return NotImplemented
 
 
 @decompose(aten.amin.default)
 def amin(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
-    if x.dtype in (torch.bool, torch.uint8):
+    if x.dtype in _COMPARED_AS_INT32:
         return aten.amin.default(x.to(torch.int32), dim, keepdim).to(x.dtype)
     return NotImplemented
 
@@ -282,9 +285,9 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 @decompose(aten.max.default)
 def max_all(x: Tensor) -> Any:
-    return aten.max.default(x.to(torch.int32)).to(x.dtype) if x.dtype in (torch.bool, torch.uint8) else NotImplemented
+    return aten.max.default(x.to(torch.int32)).to(x.dtype) if x.dtype in _COMPARED_AS_INT32 else NotImplemented
 
 
 @decompose(aten.min.default)
 def min_all(x: Tensor) -> Any:
-    return aten.min.default(x.to(torch.int32)).to(x.dtype) if x.dtype in (torch.bool, torch.uint8) else NotImplemented
+    return aten.min.default(x.to(torch.int32)).to(x.dtype) if x.dtype in _COMPARED_AS_INT32 else NotImplemented
