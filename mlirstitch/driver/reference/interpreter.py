@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from mlir import ir
 
+from mlirstitch.dialects import parse_module
+from mlirstitch.dialects.locations import describe, source_line
 from mlirstitch.driver.reference.elements import NAMED_DTYPES, Elements, is_float
 from mlirstitch.driver.reference.indexing import Space
 from mlirstitch.driver.reference.structured import Environment, StructuredEvaluator, indexing_maps, scalar_op
@@ -33,29 +34,16 @@ def run(module: str | Any, inputs: Sequence[Any], *, function: str = "main", pre
 
     Raises:
         LaunchError: inputs do not fit, an index leaves its tensor, or a ``cf.assert`` fails.
-        PassError: the text does not parse, or holds an op or type that the reference does not know.
+        PassError: an op or type that the reference does not know.
+        MlirstitchError: the text does not parse.
     """
     if precision not in PRECISIONS:
         raise PassError(f"precision {precision!r} is unknown", hint=f"choose one of {', '.join(PRECISIONS)}")
     if isinstance(module, str):
-        return run(_parse(module), inputs, function=function, precision=precision)
+        return run(parse_module(module), inputs, function=function, precision=precision)
     operation = module.operation
     with operation.context:
         return Interpreter(operation, Elements(widen=precision == "float64")).run(function, inputs)
-
-
-def _parse(text: str) -> ir.Module:
-    context = ir.Context()
-    try:
-        return ir.Module.parse(text, context)
-    except ir.MLIRError as error:  # pyright: ignore[reportAttributeAccessIssue]
-        raise PassError(f"the reference cannot parse its input: {error}") from error
-
-
-def source_line(location: ir.Location) -> str:
-    """``file.py:12`` of an op's location (the innermost Python frame it names), or ""."""
-    found = re.search(r'"([^"]+\.py)":(\d+)', str(location))
-    return f"{found.group(1)}:{found.group(2)}" if found else ""
 
 
 class Interpreter:
@@ -135,7 +123,7 @@ class Interpreter:
         else:
             raise PassError(
                 "the reference does not know this op",
-                op=_describe(op),
+                op=describe(op),
                 source=source_line(op.location),
                 hint="it evaluates arith, math, tensor, structured linalg ops, cf.assert and func.call",
             )
@@ -191,9 +179,3 @@ class Interpreter:
         if dtype is None or dtype == value.dtype or is_float(value.dtype) or dtype.itemsize != value.dtype.itemsize:
             return value
         return np.ascontiguousarray(value).reshape(value.shape).view(dtype)
-
-
-def _describe(op: ir.Operation) -> str:
-    operands = ", ".join(str(v.type) for v in op.operands)
-    results = ", ".join(str(v.type) for v in op.results)
-    return f"{op.name}({operands}) -> ({results})"
