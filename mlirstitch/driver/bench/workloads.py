@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from mlirstitch.driver.bench import attention_models as attention
 from mlirstitch.driver.bench import functions
 from mlirstitch.driver.bench import sequence_models as sequence
+from mlirstitch.driver.torch_import.exporting import expand_gradients
 from mlirstitch.errors import MlirstitchError
 
 SIZES = ("small", "real")
@@ -84,7 +84,7 @@ class Workload:
         program = self.build(size, dtype)
         if not self.training:
             return program
-        return Program(make_fx(program.module)(*program.inputs), program.inputs)
+        return Program(expand_gradients(program.module, program.inputs), program.inputs)
 
     def export(self, size: str, dtype: torch.dtype = torch.float32) -> ExportedProgram:
         """The program exported with fake tensors: nothing of the size of a weight is allocated."""
