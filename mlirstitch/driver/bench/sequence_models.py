@@ -56,7 +56,8 @@ class DIEN(nn.Module):
         for layer in self.attention[:-1]:
             x = torch.sigmoid(layer(x))
         scores = self.attention[-1](x).squeeze(-1)
-        return torch.softmax(scores.masked_fill(mask == 0, -4294967295.0), -1)
+        lowest = max(-(2.0**32) + 1, torch.finfo(scores.dtype).min)  # float16 has no -2^32
+        return torch.softmax(scores.masked_fill(mask == 0, lowest), -1)
 
     def forward(self, items: Tensor, categories: Tensor, item: Tensor, category: Tensor, mask: Tensor) -> Tensor:
         history = torch.cat([self.items(items), self.categories(categories)], -1)

@@ -38,8 +38,9 @@ def test_ptxas_accepts_every_kernel_for_both_chips(dtype):
 
 
 @pytest.mark.slow
-def test_all_workloads_give_the_numbers_of_eager_in_bfloat16():
-    check(BenchRequest(tuple(workloads.names()), dtype="bf16"))
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_all_workloads_give_the_numbers_of_eager_in_half_precision(dtype):
+    check(BenchRequest(tuple(workloads.names()), dtype=dtype))
 
 
 @pytest.mark.slow
