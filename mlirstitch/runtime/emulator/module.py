@@ -97,6 +97,9 @@ class EmulatedModule:
         counters: bool = True,
         budget: int = DEFAULT_BUDGET,
         cooperative: bool = False,
+        sanitize: bool = False,
+        seed: int | None = None,
+        defined: Sequence[np.ndarray[Any, Any] | None] | None = None,
     ) -> LaunchCounters:
         """Run a kernel.
 
@@ -111,6 +114,11 @@ class EmulatedModule:
             counters: fill the counters; without, all but threads and warps are 0.
             budget: instructions a chunk of blocks may issue, against endless loops.
             cooperative: keep all blocks resident and let every one proceed, for kernels that wait for other blocks.
+            sanitize: also look for uninitialised global memory and for races in shared and global memory, whatever the
+                order of execution; slow. Turns ``checks`` on; blocks and warps run in an order drawn from ``seed``.
+            seed: run blocks and warps in an order drawn from it, with or without ``sanitize`` (then default 0).
+            defined: with ``sanitize``, for every argument None or a boolean array with one entry a byte: whether the
+                byte was ever written. It is updated in place.
 
         Raises :class:`LaunchError` for arguments that do not fit and for every finding, with PTX line and thread.
         """
@@ -127,6 +135,8 @@ class EmulatedModule:
                 self._variables[name] = _aligned_bytes(variable.size, variable.initial)
             symbols[name] = memory.add(f"variable {name!r}", self._variables[name]).base
         tally = Tally() if counters else None
+        if sanitize and seed is None:
+            seed = 0
         instructions = engine.run(
             memory,
             parameters,
@@ -134,10 +144,12 @@ class EmulatedModule:
             grid3,
             block3,
             shared,
-            checks=checks,
+            checks=checks or sanitize,
             budget=budget,
             cooperative=cooperative,
             tally=tally,
+            seed=seed,
+            defined=_defined(kernel, args, defined) if sanitize else None,
         )
         loaded, stored = [0] * len(args), [0] * len(args)
         for allocation in memory.allocations:
@@ -191,6 +203,25 @@ def _aligned_bytes(size: int, initial: bytes | None) -> np.ndarray[Any, Any]:
     if initial is not None:
         data[:] = np.frombuffer(initial, np.uint8)
     return data
+
+
+def _defined(
+    kernel: Kernel, args: Sequence[Any], defined: Sequence[np.ndarray[Any, Any] | None] | None
+) -> dict[int, np.ndarray[Any, Any]]:
+    """The flags of the arguments that have some, by position."""
+    if defined is None:
+        return {}
+    if len(defined) != len(args):
+        raise LaunchError(f"kernel {kernel.name!r}: `defined` has {len(defined)} entries for {len(args)} arguments")
+    found: dict[int, np.ndarray[Any, Any]] = {}
+    for position, (flags, value) in enumerate(zip(defined, args, strict=True)):
+        if flags is None:
+            continue
+        if not isinstance(value, np.ndarray) or flags.dtype != np.bool_ or flags.shape != (value.nbytes,):
+            which = _which(kernel, position, kernel.parameters[position])
+            raise LaunchError(f"{which}: `defined` needs one boolean for every byte of an array")
+        found[position] = flags
+    return found
 
 
 def _extent(what: str, value: Extent) -> tuple[int, int, int]:

@@ -18,6 +18,13 @@ def ends_block(instruction: Instruction) -> bool:
     )
 
 
+def _barrier_result(instruction: Instruction) -> list[Instruction]:
+    """The instruction that reads the result of a barrier once it is passed."""
+    if not instruction.defined():
+        return []
+    return [replace(instruction, op="barrier_result", inputs=(), guard=None, kind="move")]
+
+
 @dataclass
 class _Draft:
     """A block in the making; where ``skip`` holds, control passes over the next block (a guarded ``ret``, say)."""
@@ -67,9 +74,10 @@ def _cut(items: Sequence[Instruction | Label]) -> tuple[list[_Draft], dict[str, 
             drafts[-1].skip = (register, not negated)
             drafts.append(_Draft())
             item = replace(item, guard=None)
-        drafts[-1].instructions.append(item)
+        result = _barrier_result(item) if item.op in ("bar", "barrier") else []
+        drafts[-1].instructions.append(replace(item, outputs=()) if result else item)
         if ends_block(item):
-            drafts.append(_Draft())
+            drafts.append(_Draft(result))
     # Control that runs off the end of the text returns; the empty last draft stands for it.
     if drafts[-1].instructions:
         drafts.append(_Draft())
@@ -118,7 +126,7 @@ def _terminator(
         return Terminator("trap", (), last, message=message)
     numbers = [operand.value for operand in last.inputs if isinstance(operand, Immediate)]
     if len(numbers) != len(last.inputs):
-        raise fail("the number and the thread count of a barrier must be constants")
+        return Terminator("barrier_general", (following,), last)
     count = numbers[1] if len(numbers) > 1 else None
     return Terminator("barrier", (following,), last, barrier=(numbers[0], count))
 

@@ -14,7 +14,8 @@ class Instruction:
 
     Attributes:
         op: first part of the mnemonic; besides, ``pack`` and ``unpack`` are the vector forms of ``mov``, ``ld_param``
-            reads a kernel parameter, ``implicit`` defines a register whose value does not matter.
+            reads a kernel parameter, ``implicit`` defines a register whose value does not matter, ``bar_arrive`` is
+            ``bar.arrive``, ``barrier_result`` stands behind a ``bar.red`` and reads its result.
         modifiers: the other parts of the mnemonic in order, without types and vector width.
         types: the types in order of the mnemonic (destination first).
         vector: elements per lane of a vector load or store, else 1.
@@ -54,9 +55,10 @@ class Terminator:
     """How a block ends.
 
     ``kind`` is "jump" (to ``targets[0]``), "branch" (``targets[0]`` where the predicate holds, else ``targets[1]``),
-    "switch" (``targets[selector]``), "exit", "barrier" (wait, then ``targets[0]``) or "trap". ``instruction`` is None
-    where control just falls through. ``message`` explains a trap; ``barrier`` is number and thread count of a barrier
-    (None: all threads of the block).
+    "switch" (``targets[selector]``), "exit", "barrier" (wait, then ``targets[0]``), "barrier_general" (the same where
+    number or thread count are in registers or predicates are reduced: the inputs of ``instruction``) or "trap".
+    ``instruction`` is None where control just falls through. ``message`` explains a trap; ``barrier`` is number and
+    thread count of a barrier (None: all threads of the block).
     """
 
     kind: str

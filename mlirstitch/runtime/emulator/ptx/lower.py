@@ -18,6 +18,7 @@ from mlirstitch.runtime.emulator.ptx.syntax import (
     Immediate,
     Label,
     Module,
+    Negated,
     Operand,
     Parameter,
     Register,
@@ -130,6 +131,7 @@ class _Lowering:
         self.branch_targets: dict[str, tuple[str, ...]] = {}
         self.variables: dict[str, Variable] = {}
         self._inlined = 0
+        self._negations = 0
         self._prefix = ""
         self._parameters: dict[str, str] = {}
         self._own: dict[str, Variable] = {}
@@ -274,12 +276,15 @@ class _Lowering:
                 op = "pack"
         if op == "bra" or op == "brx":
             operands = [Symbol(self._prefix + o.name) if isinstance(o, Symbol) else o for o in operands]
+        if op in ("bar", "barrier") and "arrive" in split.modifiers and "cluster" not in split.modifiers:
+            op = "bar_arrive"
+        operands = [self._negation(statement, o) if isinstance(o, Negated) else o for o in operands]
         form = opcodes.FORMS.get(op)
         reason = opcodes.mistake(op, split.modifiers, split.types)
         if form is None or reason:
             raise self._fail(statement, reason or "unknown instruction")
         outputs: tuple[Register | None, ...] = ()
-        if form.outputs:
+        if opcodes.has_result(op, split.modifiers):
             if not operands:
                 raise self._fail(statement, "has no destination")
             destinations = _flatten(operands.pop(0))
@@ -301,6 +306,14 @@ class _Lowering:
         for operand in inputs:
             self._check_symbol(statement, op, operand)
         self._emit(statement, op, split.modifiers, split.types, outputs, tuple(inputs), split.vector)
+
+    def _negation(self, statement: Statement, operand: Negated) -> Register:
+        """A register that holds the negated predicate, written by an instruction of its own."""
+        self._negations += 1
+        target = Register(f"!{self._negations}", "pred")
+        plain = replace(statement, guard=None)
+        self._emit(plain, "not", (), ("pred",), (self._register(target),), (self._input(operand.register),))
+        return target
 
     def _check_symbol(self, statement: Statement, op: str, operand: Operand) -> None:
         symbol = getattr(operand, "base", operand)

@@ -126,8 +126,10 @@ FORMS: dict[str, Form] = {
     "rsqrt": _form(1, 1, frozenset({"f32", "f64"}), "approx ftz"),
     "copysign": _form(1, 2, frozenset({"f32", "f64"})),
     "testp": _form(1, 1, frozenset({"f32", "f64"}), "finite infinite number notanumber normal subnormal"),
-    "bar": _form(0, (1, 2), (), "sync warp cta"),
-    "barrier": _form(0, (1, 2), (), "sync cta aligned"),
+    "bar": _form(1, (1, 3), frozenset({"u32", "pred"}), "sync warp cta red popc and or"),
+    "barrier": _form(1, (1, 3), frozenset({"u32", "pred"}), "sync cta aligned red popc and or"),
+    "bar_arrive": _form(0, 2, (), "arrive cta aligned"),
+    "barrier_result": _form(1, 0, frozenset({"u32", "pred"}), "cta aligned red popc and or"),
     "membar": _form(0, 0, (), _ORDER | {"gl"}),
     "fence": _form(0, 0, (), _ORDER),
     "nanosleep": _form(0, 1, frozenset({"u32"})),
@@ -180,6 +182,8 @@ def mistake(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
     for modifier in modifiers:
         if modifier not in form.modifiers:
             return f"unknown modifier {'.' + modifier!r}"
+    if op in ("bar", "barrier"):
+        return _barrier_mistake(modifiers, types)
     if len(types) != len(form.types):
         return f"needs {len(form.types)} types, has {len(types)}"
     for name, allowed in zip(types, form.types, strict=True):
@@ -192,6 +196,23 @@ def mistake(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
     if op in ("set", "setp") and not COMPARISONS.intersection(modifiers):
         return "names no comparison"
     return ""
+
+
+def _barrier_mistake(modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
+    if "red" not in modifiers:
+        return f"needs no type, has {types[0]!r}" if types else "" if "sync" in modifiers else "is no barrier"
+    operation = next((m for m in modifiers if m in ("popc", "and", "or")), "")
+    if not operation:
+        return "names no operation"
+    wanted = ("u32",) if operation == "popc" else ("pred",)
+    return "" if types == wanted else f"needs type {wanted[0]!r}"
+
+
+def has_result(op: str, modifiers: tuple[str, ...]) -> bool:
+    """Whether the first operand is a destination."""
+    if op in ("bar", "barrier"):
+        return "red" in modifiers
+    return FORMS[op].outputs > 0
 
 
 def classify(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
@@ -208,8 +229,8 @@ def classify(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str
         return "move"
     if op in ("shfl", "vote", "redux", "activemask"):
         return "shuffle"
-    if op in ("bar", "barrier", "membar", "fence"):
-        return "barrier" if op in ("bar", "barrier") else "fence"
+    if op in ("bar", "barrier", "bar_arrive", "membar", "fence"):
+        return "fence" if op in ("membar", "fence") else "barrier"
     if op in ("bra", "brx", "ret", "exit", "trap", "nanosleep"):
         return "control"
     if op in ("ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt"):

@@ -6,6 +6,8 @@ from mlirstitch.runtime.emulator.ptx.syntax import TYPE_BYTES, Address, Argument
 
 _ADDRESSED = {"ld": (0,), "st": (0,), "atom": (0,), "red": (0,), "prefetch": (0,)}
 _PREDICATE_INPUT = {"setp": 2, "set": 2, "selp": 2, "vote": 0}
+_PREDICATE_RESULT = frozenset({"bar", "barrier", "vote"})
+"""Opcodes whose type is that of the result alone."""
 _ONE_WIDTH = frozenset({
     "add", "sub", "mul", "mad", "madc", "fma", "addc", "subc", "div", "rem", "sad", "abs", "neg", "min", "max", "and",
     "or", "xor", "not", "cnot", "lop3", "brev", "prmt", "copysign", "ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt",
@@ -32,7 +34,11 @@ def operand_mistake(
             wanted = "a value" if isinstance(operand, Address) else "an address"
             return f"source operand {position + 1} must be {wanted}"
         if isinstance(operand, Register):
-            wants = _PREDICATE_INPUT.get(op) == position or types == ("pred",)
+            wants = _PREDICATE_INPUT.get(op) == position or (
+                types == ("pred",) and op not in ("bar", "barrier", "vote")
+            )
+            if op in ("bar", "barrier") and "red" in modifiers:
+                wants = position == len(inputs) - 1
             if wants != (operand.type == "pred"):
                 return f"register {operand.name} is {'no' if wants else 'a'} predicate"
     for position, register in enumerate(outputs):

@@ -14,6 +14,7 @@ from mlirstitch.runtime.emulator.ptx.syntax import (
     Function,
     Label,
     Module,
+    Negated,
     Operand,
     Parameter,
     Register,
@@ -412,6 +413,11 @@ class _Parser:
             return Arguments(self._list(")"))
         if token.text == "[":
             return self._address()
+        if token.text == "!":
+            register = self._resolve(self._name())
+            if not isinstance(register, Register) or register.type != "pred":
+                raise self._fail("only a predicate can be negated", token.line)
+            return Negated(register)
         if token.text == "-" or token.kind == "number":
             negative = token.text == "-"
             number = self._next() if negative else token

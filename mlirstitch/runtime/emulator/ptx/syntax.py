@@ -75,7 +75,14 @@ class Sink:
     """``_``: a result nobody wants, or a value that does not matter."""
 
 
-Operand: TypeAlias = Register | Immediate | Special | Symbol | Address | Vector | Arguments | Sink
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """``!p``: a predicate negated where an instruction takes it as an operand."""
+
+    register: Register
+
+
+Operand: TypeAlias = Register | Immediate | Special | Symbol | Address | Vector | Arguments | Sink | Negated
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,9 @@ class _Selection:
 class SharedMemory:
     """``size`` bytes for each block of the chunk. ``grain`` is the least width of any access, the unit of tags."""
 
-    def __init__(self, chunk: Chunk, size: int, grain: int, checks: bool, tally: Tally | None) -> None:
+    def __init__(
+        self, chunk: Chunk, size: int, grain: int, checks: bool, tally: Tally | None, *, races: bool = True
+    ) -> None:
         self._chunk = chunk
         self._size = size
         self._grain = grain
@@ -44,7 +46,7 @@ class SharedMemory:
         self._bytes = np.zeros((chunk.blocks, self._stride), np.uint8)
         grains = self._stride // grain
         self._written = np.zeros((chunk.blocks, grains), bool) if checks else None
-        races = checks and chunk.warps > 1
+        races = races and checks and chunk.warps > 1
         self._writer = np.zeros((chunk.blocks, grains), np.int16) if races else None
         self._reader = np.zeros((chunk.blocks, grains), np.int16) if races else None
         self._lane_warp = (np.arange(chunk.threads) // WARP + 1).astype(np.int16)
@@ -147,6 +149,10 @@ class SharedMemory:
         return np.array([_MANY if self._chunk.warps > 1 else np.int16(1)])
 
     # ---- checks
+    def _check_range(self, site: Site, offsets: Array, mask: Mask) -> None:
+        """A finding for an access of an active thread out of bounds or misaligned; offsets without the constant."""
+        self._check_bounds(site, self._chunk.full(_moved(site, offsets)), mask)
+
     def _check_bounds(
         self, site: Site, picked: Array, mask: Mask, offsets: Array | None = None, chosen: Mask = None
     ) -> None:

@@ -17,23 +17,21 @@ WARP = 32
 
 
 class Chunk:
-    """``blocks`` consecutive thread blocks of ``threads`` threads each, from block number ``first``.
+    """Thread blocks of ``threads`` threads each; row n of a value belongs to block number ``numbers[n]`` of the grid.
 
     Arrays of values have shape [blocks | 1, threads | 1]; a mask None means all threads.
     """
 
-    def __init__(
-        self, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], first: int, blocks: int
-    ) -> None:
+    def __init__(self, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], numbers: Array) -> None:
         self.kernel = kernel
         self.grid = grid
         self.block = block
-        self.first = first
-        self.blocks = blocks
+        self.numbers = numbers
+        self.blocks = int(numbers.size)
         self.threads = block[0] * block[1] * block[2]
         self.warps = -(-self.threads // WARP)
-        self.lanes = blocks * self.threads
-        self.shape = (blocks, self.threads)
+        self.lanes = self.blocks * self.threads
+        self.shape = (self.blocks, self.threads)
 
     def full(self, value: Array) -> Array:
         """The value for every thread, [blocks, threads]."""
@@ -69,11 +67,19 @@ class Chunk:
 
     def describe(self, row: int, thread: int) -> str:
         """``thread (1, 0, 0) of block (3, 0, 0)``."""
-        return f"thread {_split(thread, self.block)} of block {_split(self.first + row, self.grid)}"
+        return f"thread {self.describe_thread(thread)} of {self.describe_block(row)}"
+
+    def describe_thread(self, thread: int) -> str:
+        """``(1, 0, 0)``."""
+        return _split(thread, self.block)
 
     def describe_block(self, row: int) -> str:
         """``block (3, 0, 0)``."""
-        return f"block {_split(self.first + row, self.grid)}"
+        return self.describe_number(int(self.numbers[row]))
+
+    def describe_number(self, number: int) -> str:
+        """The same by number in the grid."""
+        return f"block {_split(number, self.grid)}"
 
     def finding(self, site: Site, text: str) -> LaunchError:
         """An error found at an instruction: kernel, PTX line, mnemonic, and the source line if the PTX names one."""

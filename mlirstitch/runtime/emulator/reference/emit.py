@@ -173,9 +173,20 @@ class BlockEmitter:
         elif terminator.kind == "switch" and terminator.instruction is not None:
             self._begin(terminator.instruction)
             result = self.use(terminator.instruction.inputs[0], "u4")
+        elif terminator.kind == "barrier_general" and terminator.instruction is not None:
+            result = self._barrier(terminator.instruction)
         self._store_live()
         header = f"def block_{block.index}(x, f, m):"
         return [header, *(f"    {line}" for line in self._lines), f"    return {result}"]
+
+    def _barrier(self, instruction: Instruction) -> str:
+        """Number, thread count and predicate of a barrier whose operands are not all constant."""
+        self._begin(instruction)
+        values = list(instruction.inputs)
+        predicate = self.use(values.pop(), "?") if "red" in instruction.modifiers else None
+        number = self.use(values[0], "u4")
+        count = self.use(values[1], "u4") if len(values) > 1 else None
+        return f"({number}, {count}, {predicate})"
 
     def _store_live(self) -> None:
         kept = [r for r in self._block.live_out if r in self._written]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from mlirstitch.runtime.emulator.reference import (
     transfer,
 )
 from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
-from mlirstitch.runtime.emulator.reference.chunk import both, merge
+from mlirstitch.runtime.emulator.reference.chunk import WARP, both, merge
 from mlirstitch.runtime.emulator.reference.emit import Handler, Program, emit
 from mlirstitch.runtime.emulator.reference.machine import BlockFunction, Launch, Machine
+from mlirstitch.runtime.emulator.reference.sanitizer import Sanitizer
 
 _CHUNK_LANES = 16384
 """Threads of a chunk: enough to hide the cost of a numpy call, few enough for a register to stay in the L2 cache."""
@@ -103,13 +105,22 @@ class ReferenceEngine:
         budget: int,
         cooperative: bool,
         tally: Tally | None,
+        seed: int | None = None,
+        defined: Mapping[int, np.ndarray[Any, Any]] | None = None,
     ) -> dict[str, int]:
         """Run the whole grid; warp instructions by class (empty without ``tally``).
 
-        ``shared_bytes`` is static and dynamic shared memory together. Raises :class:`LaunchError` for every finding.
+        ``shared_bytes`` is static and dynamic shared memory together. ``seed`` draws the order of blocks and warps;
+        ``defined`` turns the sanitizer on (see :class:`Sanitizer`). Raises :class:`LaunchError` for every finding.
         """
-        blocks = self.kernel.blocks
-        executed = [0] * len(blocks)
+        executed = [0] * len(self.kernel.blocks)
+        total = grid[0] * grid[1] * grid[2]
+        threads = block[0] * block[1] * block[2]
+        sanitizer = None
+        if defined is not None:
+            warps = -(-threads // WARP)
+            sanitizer = Sanitizer(memory, total, warps, self._grain("global"), defined)
+        random = None if seed is None else np.random.default_rng(seed)
         launch = Launch(
             program=self.program,
             functions=self._functions,
@@ -124,15 +135,20 @@ class ReferenceEngine:
             cooperative=cooperative,
             tally=tally,
             executed=executed,
+            sanitizer=sanitizer,
+            random=random,
         )
-        total = grid[0] * grid[1] * grid[2]
-        threads = block[0] * block[1] * block[2]
+        numbers = np.arange(total) if random is None or cooperative else random.permutation(total)
         on_chip = shared_bytes + threads * self.kernel.local_bytes
         step = total if cooperative else max(1, min(_CHUNK_LANES // threads, _CHUNK_BYTES // max(on_chip, 1)))
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
-                Machine(launch, first, min(step, total - first)).run()
+                Machine(launch, numbers[first : first + step]).run()
         return self._by_class(executed) if tally is not None else {}
+
+    def _grain(self, space: str) -> int:
+        """Least width of an access to the space, in bytes."""
+        return min((s.width for s in self.program.sites if s.space in (space, "generic")), default=4)
 
     def _by_class(self, executed: list[int]) -> dict[str, int]:
         totals: dict[str, int] = {}

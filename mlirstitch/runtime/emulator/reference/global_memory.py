@@ -173,6 +173,13 @@ class GlobalAccess:
             for owner, lanes in self._lanes_by_owner(site, pattern):
                 owner.stored += lanes * site.bytes
 
+    def _check_range(self, site: Site, addresses: Array, mask: Mask) -> None:
+        """A finding for an access of an active thread out of bounds, or misaligned."""
+        pattern = self._pattern(addresses, mask, self._chunk.shape)
+        if not pattern.size or self._allocation(site, pattern) is not None:
+            return
+        self._owners(site, pattern.picked.reshape(-1) + site.offset, pattern)
+
     # ---- atomics
     def resolve(self, site: Site, addresses: Array, mask: Mask) -> list[tuple[Array, Array, Array]]:
         """For every allocation touched: its elements, the places of active threads there, and which threads they are.

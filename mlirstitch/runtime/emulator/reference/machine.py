@@ -10,26 +10,31 @@ import numpy as np
 
 from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.counters import Tally
-from mlirstitch.runtime.emulator.ptx.ir import Terminator
+from mlirstitch.runtime.emulator.ptx.ir import Instruction, Terminator
 from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
+from mlirstitch.runtime.emulator.reference.barriers import Barriers
 from mlirstitch.runtime.emulator.reference.block_memory import LocalMemory, SharedMemory
 from mlirstitch.runtime.emulator.reference.chunk import WARP, Array, Chunk, Mask
 from mlirstitch.runtime.emulator.reference.emit import Program, Site
 from mlirstitch.runtime.emulator.reference.global_memory import GlobalAccess
+from mlirstitch.runtime.emulator.reference.progress import FIRST_SAMPLE, Progress
+from mlirstitch.runtime.emulator.reference.sanitizer import SanitizedGlobal, SanitizedShared, Sanitizer
+from mlirstitch.runtime.emulator.reference.schedule import Fair, LowestFirst, Order, RandomWarps, ready_warps
 from mlirstitch.runtime.emulator.reference.warp import WarpOperations, update
 
 SHARED_WINDOW = 1 << 48
 LOCAL_WINDOW = 1 << 49
 """Where shared and local memory start among generic addresses."""
 
-_FAIR_PERIOD = 512
-
 BlockFunction = Callable[["Machine", list[Any], Mask], Any]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What all chunks of a launch share. ``budget`` is the instructions a chunk may issue."""
+    """What all chunks of a launch share.
+
+    ``budget`` is the instructions a chunk may issue; ``random`` draws the order of warps, None for the fixed one.
+    """
 
     program: Program
     functions: Sequence[BlockFunction]
@@ -44,39 +49,47 @@ class Launch:
     cooperative: bool
     tally: Tally | None
     executed: list[int]
-
-
-@dataclass
-class _Waiting:
-    """Threads at a barrier."""
-
-    terminator: Terminator
-    mask: Array
+    sanitizer: Sanitizer | None = None
+    random: np.random.Generator | None = None
 
 
 class Machine:
     """The run-time side of the generated code for one chunk."""
 
-    def __init__(self, launch: Launch, first: int, blocks: int) -> None:
+    def __init__(self, launch: Launch, numbers: Array) -> None:
         self._launch = launch
         program = launch.program
         kernel = program.kernel
-        chunk = self._chunk = Chunk(kernel.name, launch.grid, launch.block, first, blocks)
+        chunk = self._chunk = Chunk(kernel.name, launch.grid, launch.block, numbers)
         self._terminators = [block.terminator for block in kernel.blocks]
         self._lengths = [len(block.instructions) + 1 for block in kernel.blocks]
-        self._warp_operations = WarpOperations(chunk, launch.checks)
+        sanitizer = self._sanitizer = launch.sanitizer
+        if sanitizer is not None:
+            sanitizer.clocks.attach(chunk)
+        self._order = self._choose_order()
+        self._barriers = Barriers(chunk, launch.checks, None if sanitizer is None else sanitizer.clocks.meet)
+        self._eager = not isinstance(self._order, LowestFirst)
+        self._changes = 0
+        self._warp_operations = WarpOperations(chunk, launch.checks, None if sanitizer is None else sanitizer.clocks)
         self.shuffle = self._warp_operations.shuffle
         self.vote = self._warp_operations.vote
         self.reduce_warp = self._warp_operations.reduce
         self.active_mask = self._warp_operations.active_mask
-        access = self._global = GlobalAccess(chunk, launch.memory, launch.tally)
-        self.load_global, self.store_global = access.load, access.store
+        self.warp_barrier = self._warp_operations.barrier
+        if sanitizer is None:
+            access = self._global = GlobalAccess(chunk, launch.memory, launch.tally)
+        else:
+            access = self._global = SanitizedGlobal(chunk, launch.memory, launch.tally, sanitizer)
+        self.load_global, self._write_global = access.load, access.store
         self._shared: SharedMemory | None = None
         self._local: LocalMemory | None = None
         if launch.shared_bytes:
             grain = min((s.width for s in program.sites if s.space in ("shared", "generic")), default=4)
-            self._shared = SharedMemory(chunk, launch.shared_bytes, grain, launch.checks, launch.tally)
-            self.load_shared, self.store_shared = self._shared.load, self._shared.store
+            if sanitizer is None:
+                self._shared = SharedMemory(chunk, launch.shared_bytes, grain, launch.checks, launch.tally)
+            else:
+                self._shared = SanitizedShared(chunk, launch.shared_bytes, grain, launch.tally, sanitizer)
+            self.load_shared = self._shared.load
         if kernel.local_bytes:
             self._local = LocalMemory(chunk, kernel.local_bytes, launch.checks)
             self.load_local, self.store_local = self._local.load, self._local.store
@@ -84,11 +97,16 @@ class Machine:
         self._ticks = 0
         self._special_registers()
 
+    def _choose_order(self) -> Order:
+        if self._launch.random is not None:
+            return RandomWarps(self._chunk, self._launch.random)
+        return Fair(self._chunk) if self._launch.cooperative else LowestFirst()
+
     def _special_registers(self) -> None:
         chunk = self._chunk
         x, y, _ = chunk.block
         thread = np.arange(chunk.threads, dtype=np.uint32)[None, :]
-        number = (chunk.first + np.arange(chunk.blocks, dtype=np.int64))[:, None]
+        number = chunk.numbers[:, None]
         columns, rows, _ = chunk.grid
         self.tid = [_short(v.astype(np.uint32)) for v in (thread % x, thread // x % y, thread // (x * y))]
         position = (number % columns, number // columns % rows, number // (columns * rows))
@@ -155,8 +173,34 @@ class Machine:
         raise self._missing_space(site, "shared")
 
     def store_shared(self, site: Site, offsets: Array, values: Sequence[Array], mask: Mask) -> None:
-        """Replaced where the launch has shared memory."""
-        raise self._missing_space(site, "shared")
+        """Store to shared memory."""
+        if self._shared is None:
+            raise self._missing_space(site, "shared")
+        self._changes += 1
+        self._shared.store(site, offsets, values, mask)
+
+    def store_global(self, site: Site, addresses: Array, values: Sequence[Array], mask: Mask) -> None:
+        """Store to global memory."""
+        self._changes += 1
+        self._write_global(site, addresses, values, mask)
+
+    def fence(self, site: Site, mask: Mask) -> None:
+        """A fence; accesses are in order here, so it matters to the sanitizer only."""
+        if self._sanitizer is None or "cta" in site.instruction.modifiers:
+            return
+        rows, warps = np.nonzero(ready_warps(self._chunk, {0: mask})[0])
+        self._sanitizer.clocks.fence(self._chunk.numbers[rows] * self._chunk.warps + warps)
+
+    def arrive(self, site: Site, number: Array, count: Array, mask: Mask) -> None:
+        """``bar.arrive``."""
+        if self._launch.tally is not None:
+            self._launch.tally.barriers += self._chunk.count_warps(mask)
+        self._changes += 1
+        self._barriers.arrive(site, mask, number, count)
+
+    def barrier_result(self) -> Array:
+        """Result of the ``bar.red`` that the threads have passed last."""
+        return self._barriers.results
 
     def load_local(self, site: Site, offsets: Array, mask: Mask) -> Sequence[Array]:
         """Replaced where the kernel has local memory."""
@@ -213,6 +257,8 @@ class Machine:
             raise chunk.finding(site, "updates local memory atomically")
         for elements, index, chosen in parts:
             old = update(elements, index, site.operation, [operand[chosen] for operand in picked], wanted)
+            if old is None or (elements[index] != old).any():
+                self._changes += 1
             if old is not None:
                 result[chosen] = old
         if active is None:
@@ -226,21 +272,18 @@ class Machine:
         """Execute the chunk to the end. Raises :class:`LaunchError` for every finding."""
         launch = self._launch
         self._pending: dict[int, Mask] = {0: None}
-        self._waiting: list[_Waiting] = []
         self._exited: Mask = None
+        self._progress = Progress()
         frame: list[Any] = [None] * launch.program.slots
         functions = launch.functions
         pending = self._pending
         issued = steps = 0
-        while pending or self._waiting:
-            if not pending:
-                self._release()
-                continue
+        while pending or self._barriers:
+            if not pending and not self._release():
+                self._barriers.deadlock(self._exited)
             steps += 1
-            late = launch.cooperative and steps % _FAIR_PERIOD == 0
-            index = (max if late else min)(pending)
-            mask = pending.pop(index)
-            if mask is not None and self._exited is None and not pending and not self._waiting:
+            index, mask = self._order.pop(pending) if steps > self._progress.late_until else self._pop_last()
+            if mask is not None and self._exited is None and not pending and not self._barriers and mask.all():
                 mask = None
             issued += self._lengths[index]
             if issued > launch.budget:
@@ -249,6 +292,43 @@ class Machine:
                 launch.executed[index] += self._chunk.count_warps(mask)
             result = functions[index](self, frame, mask)
             self._leave(self._terminators[index], mask, result)
+            if steps >= FIRST_SAMPLE and self._progress.stalled(steps, self._changes, pending, frame):
+                self._stalled(steps)
+
+    def _pop_last(self) -> tuple[int, Mask]:
+        index = max(self._pending)
+        return index, self._pending.pop(index)
+
+    def _stalled(self, steps: int) -> None:
+        """All threads repeat what they did and nothing changes: let those go on that wait for others to catch up."""
+        if self._release():
+            return
+        if not isinstance(self._order, Fair):
+            self._order, self._eager = Fair(self._chunk), True
+            self._progress = Progress(steps)
+            return
+        groups = len(self._pending)
+        if self._progress.gave_way_at != self._changes and groups > 1:
+            self._progress.give_way(steps, self._changes)
+            return
+        raise self._no_progress()
+
+    def _no_progress(self) -> LaunchError:
+        chunk = self._chunk
+        blocks = self._launch.program.kernel.blocks
+        found = self._barriers.waiting_lines()
+        first: Instruction | None = None
+        for index in sorted(self._pending):
+            block, mask = blocks[index], self._pending[index]
+            row, thread = (0, 0) if mask is None else (int(v[0]) for v in np.nonzero(chunk.full(mask)))
+            reads = [i for i in block.instructions if i.op in ("ld", "atom")]
+            instruction = (reads or [block.terminator.instruction, *block.instructions])[0]
+            if instruction is None:
+                continue
+            first = first or instruction
+            found.append(f"{chunk.describe(row, thread)} at PTX line {instruction.line} ({instruction.mnemonic})")
+        text = "deadlock: no thread makes progress any more; waiting are " + ", ".join(found)
+        return LaunchError(f"kernel {chunk.kernel!r}: {text}") if first is None else chunk.finding(Site(first), text)
 
     def _leave(self, terminator: Terminator, mask: Mask, result: Any) -> None:
         kind = terminator.kind
@@ -257,11 +337,14 @@ class Machine:
         elif kind == "branch":
             self._branch(terminator, mask, result)
         elif kind == "exit":
+            self._changes += 1
             if mask is not None:
                 self._exited = mask if self._exited is None else self._exited | mask
                 self._warp_operations.exited = self._exited
         elif kind == "barrier":
-            self._arrive(terminator, mask)
+            self._arrive(terminator, mask, None)
+        elif kind == "barrier_general":
+            self._arrive(terminator, mask, result)
         elif kind == "switch":
             self._switch(terminator, mask, result)
         else:
@@ -275,9 +358,7 @@ class Machine:
     def _enter(self, target: int, mask: Mask) -> None:
         if target in self._pending:
             other = self._pending[target]
-            assert other is not None
-            assert mask is not None
-            mask = other | mask
+            mask = None if other is None or mask is None else other | mask
         self._pending[target] = mask
 
     def _branch(self, terminator: Terminator, mask: Mask, taken: Array) -> None:
@@ -340,84 +421,28 @@ class Machine:
         return int(np.count_nonzero(np.asarray(ways) > 1)) * (self._chunk.blocks // shape[0])
 
     # ---- barriers
-    def _arrive(self, terminator: Terminator, mask: Mask) -> None:
+    def _arrive(self, terminator: Terminator, mask: Mask, operands: Any) -> None:
         if self._launch.tally is not None:
             self._launch.tally.barriers += self._chunk.count_warps(mask)
-        everyone = terminator.barrier[1] in (None, self._chunk.threads)
-        if mask is None and everyone:
+        everyone = operands is None and terminator.barrier[1] in (None, self._chunk.threads)
+        if mask is None and everyone and self._sanitizer is None:
             if self._shared is not None:
                 self._shared.pass_barrier(None)
             self._enter(terminator.targets[0], None)
             return
-        self._waiting.append(_Waiting(terminator, np.ones((1, 1), bool) if mask is None else mask))
+        self._barriers.wait(terminator, mask, operands)
+        if self._eager:
+            self._release()
 
-    def _release(self) -> None:
-        """Let the blocks go on whose threads have all arrived; a finding if there are none."""
-        chunk = self._chunk
-        arrived: dict[int, Array] = {}
-        counts: dict[int, int] = {}
-        for group in self._waiting:
-            number, count = group.terminator.barrier
-            full = chunk.full(group.mask)
-            arrived[number] = arrived[number] | full if number in arrived else full
-            counts[number] = count if count is not None else chunk.threads
-        passed: dict[int, Array] = {}
-        for number, mask in arrived.items():
-            present = mask.sum(axis=1)
-            if self._launch.checks or self._exited is None:
-                ready = present == counts[number]
-            else:
-                ready = present + chunk.full(self._exited).sum(axis=1) >= counts[number]
-            passed[number] = ready & (present > 0)
-        if self._launch.checks:
-            self._check_same_barrier()
-        if not any(ready.any() for ready in passed.values()):
-            self._deadlock()
-        waiting, self._waiting = self._waiting, []
-        released = np.zeros(chunk.blocks, bool)
-        for group in waiting:
-            ready = passed[group.terminator.barrier[0]]
-            released |= ready
-            full = chunk.full(group.mask)
-            go, stay = full & ready[:, None], full & ~ready[:, None]
-            if go.any():
-                self._enter(group.terminator.targets[0], go)
-            if stay.any():
-                self._waiting.append(_Waiting(group.terminator, stay))
-        if self._shared is not None:
-            self._shared.pass_barrier(released)
-
-    def _check_same_barrier(self) -> None:
-        """Threads of a block that wait at different instructions for the same barrier have diverged."""
-        for position, group in enumerate(self._waiting):
-            for other in self._waiting[:position]:
-                if other.terminator.barrier[0] != group.terminator.barrier[0]:
-                    continue
-                here, there = self._chunk.full(group.mask), self._chunk.full(other.mask)
-                split = here.any(axis=1) & there.any(axis=1)
-                if split.any():
-                    row = int(np.nonzero(split)[0][0])
-                    assert group.terminator.instruction is not None
-                    assert other.terminator.instruction is not None
-                    one = self._chunk.describe(row, int(np.nonzero(here[row])[0][0]))
-                    two = self._chunk.describe(row, int(np.nonzero(there[row])[0][0]))
-                    line = other.terminator.instruction.line
-                    text = f"divergent barrier: {one} waits here, {two} at PTX line {line}"
-                    raise self._chunk.finding(Site(group.terminator.instruction), text)
-
-    def _deadlock(self) -> None:
-        group = self._waiting[0]
-        assert group.terminator.instruction is not None
-        mask = self._chunk.full(group.mask)
-        row = int(np.nonzero(mask.any(axis=1))[0][0])
-        waits = self._chunk.describe(row, int(np.nonzero(mask[row])[0][0]))
-        missing = int(np.nonzero(~mask[row])[0][0]) if not mask[row].all() else -1
-        gone = self._exited is not None and missing >= 0 and bool(self._chunk.full(self._exited)[row, missing])
-        reason = "never arrives" if missing < 0 else f"{self._chunk.describe(row, missing)} never arrives"
-        if gone:
-            reason = f"{self._chunk.describe(row, missing)} has exited"
-        text = f"divergent barrier: {waits} waits, but {reason}"
-        raise self._chunk.finding(Site(group.terminator.instruction), text)
+    def _release(self) -> bool:
+        """Let threads go on whose barrier is complete; whether there were any."""
+        released = self._barriers.release(self._exited)
+        for terminator, go, whole in released:
+            self._enter(terminator.targets[0], go)
+            if self._shared is not None:
+                self._shared.pass_barrier(whole if self._sanitizer is not None else np.asarray(go.any(axis=1)))
+        self._changes += len(released)
+        return bool(released)
 
     def _out_of_budget(self, index: int) -> None:
         block = self._launch.program.kernel.blocks[index]

@@ -123,8 +123,28 @@ def _copy_async(e: BlockEmitter, i: Instruction) -> None:
     e.line(f"x.store_shared({store}, {target}, tuple({values}), {e.mask})")
 
 
+def _fence(e: BlockEmitter, i: Instruction) -> None:
+    e.line(f"x.fence({e.site(Site(i))}, {e.mask})")
+
+
+def _warp_barrier(e: BlockEmitter, i: Instruction) -> None:
+    e.line(f"x.warp_barrier({e.site(Site(i))}, {e.use(i.inputs[0], 'u4')}, {e.mask})")
+
+
+def _arrive(e: BlockEmitter, i: Instruction) -> None:
+    number, count = (e.use(operand, "u4") for operand in i.inputs)
+    e.line(f"x.arrive({e.site(Site(i))}, {number}, {count}, {e.mask})")
+
+
+def _barrier_result(e: BlockEmitter, i: Instruction) -> None:
+    value = "x.barrier_result()"
+    if i.types == ("pred",):
+        return e.define(i.outputs[0], f"{value} != 0", "?")
+    return e.define(i.outputs[0], f"{value}.copy()", "u4")
+
+
 def _nothing(e: BlockEmitter, i: Instruction) -> None:
-    """Fences order memory accesses, which happen in order here; a prefetch or a nap changes no value."""
+    """A prefetch or a nap changes no value."""
     for operand in i.inputs:
         if isinstance(operand, Register | Special | Symbol):
             e.use(operand, "u4" if i.op != "prefetch" else "i8")
@@ -133,6 +153,7 @@ def _nothing(e: BlockEmitter, i: Instruction) -> None:
 HANDLERS: dict[str, Handler] = {
     "ld": _load, "ld_param": _load_parameter, "st": _store, "atom": _atomic, "red": _atomic, "shfl": _shuffle,
     "vote": _vote, "redux": _reduce, "activemask": _active, "cp": _copy_async, "prefetch": _nothing,
-    "membar": _nothing, "fence": _nothing, "nanosleep": _nothing, "bar": _nothing,
+    "membar": _fence, "fence": _fence, "nanosleep": _nothing, "bar": _warp_barrier, "bar_arrive": _arrive,
+    "barrier_result": _barrier_result,
 }  # fmt: skip
 """Emitter of every opcode of this file."""

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mlirstitch.runtime.emulator.reference.chunk import WARP, Array, Chunk, Mask
+from mlirstitch.runtime.emulator.reference.clocks import Clocks
 from mlirstitch.runtime.emulator.reference.emit import Site
 from mlirstitch.runtime.emulator.reference.floats import decode_bf16, encode_bf16
 
@@ -26,13 +27,25 @@ _REDUCERS: dict[str, tuple[np.ufunc, str]] = {
 class WarpOperations:
     """Shuffles, votes and reductions of the warps of a chunk. ``exited`` is kept up to date by the scheduler."""
 
-    def __init__(self, chunk: Chunk, checks: bool) -> None:
+    def __init__(self, chunk: Chunk, checks: bool, clocks: Clocks | None = None) -> None:
         self._chunk = chunk
         self._checks = checks
+        self._clocks = clocks
         self._threads = np.arange(chunk.threads, dtype=np.int64)
         self._lane = self._threads & (WARP - 1)
         self._sources: dict[tuple[str, int, int], tuple[Array, Array]] = {}
         self.exited: Mask = None
+
+    # ---- barriers of a warp
+    def barrier(self, site: Site, members: Array, mask: Mask) -> None:
+        """``bar.warp.sync``. Members may wait at another one, so only the executing threads are checked."""
+        if self._checks:
+            self._check_named(site, members, mask)
+        self._meet(mask)
+
+    def _meet(self, mask: Mask) -> None:
+        if self._clocks is not None:
+            self._clocks.meet_warps(self._chunk, mask)
 
     # ---- shuffles
     def shuffle(
@@ -52,6 +65,7 @@ class WarpOperations:
         if self._checks:
             self._check_members(site, members, mask)
             self._check_sources(site, thread, members, mask)
+        self._meet(mask)
         thread = np.minimum(thread, self._chunk.threads - 1)
         if value.shape[1] == 1:
             return value, valid
@@ -78,12 +92,7 @@ class WarpOperations:
         plain = members.size == 1 and int(members[0, 0]) == _ALL
         if mask is None and plain:
             return
-        shape = self._chunk.shape
-        named = (self._chunk.full(members) >> self._lane.astype(np.uint32)) & np.uint32(1) != 0
-        active = np.ones(shape, bool) if mask is None else self._chunk.full(mask)
-        outside = active & ~named
-        if outside.any():
-            self._fail(site, outside, "executes with a member mask that leaves it out")
+        named, active = self._check_named(site, members, mask)
         if mask is None:
             return
         running = ~active if self.exited is None else ~active & ~self._chunk.full(self.exited)
@@ -91,6 +100,15 @@ class WarpOperations:
         missing = running & named & np.repeat(warps, WARP, axis=1)[:, : self._chunk.threads]
         if missing.any():
             self._fail(site, missing, "is in the member mask but does not execute this with its warp")
+
+    def _check_named(self, site: Site, members: Array, mask: Mask) -> tuple[Array, Array]:
+        """Executing threads must be in the member mask; members and executing threads."""
+        named = (self._chunk.full(members) >> self._lane.astype(np.uint32)) & np.uint32(1) != 0
+        active = np.ones(self._chunk.shape, bool) if mask is None else self._chunk.full(mask)
+        outside = active & ~named
+        if outside.any():
+            self._fail(site, outside, "executes with a member mask that leaves it out")
+        return named, active
 
     def _fail(self, site: Site, bad: Array, text: str) -> NoReturn:
         row, thread = (int(x[0]) for x in np.nonzero(bad))
@@ -101,6 +119,7 @@ class WarpOperations:
         """``vote.sync``: all, any, uni (booleans) or ballot (bits)."""
         if self._checks:
             self._check_members(site, members, mask)
+        self._meet(mask)
         active = self._active(mask)
         held = self._chunk.by_warp(np.ascontiguousarray(self._chunk.full(value)), False) & active
         if site.operation == "ballot":
@@ -114,6 +133,7 @@ class WarpOperations:
         """``redux.sync``."""
         if self._checks:
             self._check_members(site, members, mask)
+        self._meet(mask)
         ufunc, start = _REDUCERS[site.operation]
         limits = np.iinfo(value.dtype)
         neutral = {"zero": 0, "min": limits.min, "max": limits.max, "ones": -1 if limits.min < 0 else limits.max}[start]
