@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mlirstitch.runtime.emulator import approximations
+
 Array: TypeAlias = NDArray[Any]
 
 _TINY32 = np.float32(2.0**-126)
@@ -297,14 +299,39 @@ ROUND_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ce
 """Rounding to an integral value by PTX modifier."""
 
 
+class _Arrays:
+    """:class:`approximations.Arithmetic` on numpy arrays."""
+
+    def choose(self, condition: Array, yes: Any, no: Any) -> Array:
+        return np.where(condition, yes, no)
+
+    def bits(self, value: Array) -> Array:
+        return value.view(np.int64)
+
+    def number(self, bits: Array) -> Array:
+        return bits.view(np.float64)
+
+    def equal(self, a: Any, b: Any) -> Array:
+        return a == b
+
+    def less(self, a: Any, b: Any) -> Array:
+        return a < b
+
+    def shift_right(self, bits: Array, amount: int) -> Array:
+        return bits >> amount
+
+
+_ARRAYS = _Arrays()
+
+
 def exp2_f32(value: Array) -> Array:
-    """``ex2.approx``: correctly rounded here; hardware is within 2 ulp."""
-    return np.exp2(value.astype(np.float64)).astype(np.float32)
+    """``ex2.approx``: within 0.5000001 ulp here, see :mod:`approximations`; hardware is within 2 ulp."""
+    return approximations.exp2(value.astype(np.float64), _ARRAYS).astype(np.float32)
 
 
 def log2_f32(value: Array) -> Array:
-    """``lg2.approx``: correctly rounded here."""
-    return np.log2(value.astype(np.float64)).astype(np.float32)
+    """``lg2.approx``: within 0.5000001 ulp here, see :mod:`approximations`."""
+    return approximations.log2(value.astype(np.float64), _ARRAYS).astype(np.float32)
 
 
 def sin_f32(value: Array) -> Array:
