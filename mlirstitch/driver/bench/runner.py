@@ -22,6 +22,7 @@ from typing import IO
 from mlirstitch.driver.artifacts import write_json
 from mlirstitch.driver.bench.rows import BenchRequest, Row, print_table
 from mlirstitch.driver.console import DEBUG_VARIABLE, progress
+from mlirstitch.errors import MlirstitchError
 
 LAST_WORDS = 2000
 """Characters of a dead child's stderr that are kept in the row."""
@@ -30,8 +31,11 @@ LAST_WORDS = 2000
 def run_benchmark(request: BenchRequest, json_path: str | None = None) -> list[Row]:
     """Measure every workload of the request, print the table on stdout, write the rows as JSON if asked to.
 
-    One row per workload in the order of the request, whatever happens. Progress goes to stderr.
+    One row per workload in the order of the request, whatever happens. Progress goes to stderr. Raises MlirstitchError
+    before anything is measured if the file cannot be written.
     """
+    if json_path is not None:
+        _check_writable(Path(json_path))
     with progress("bench") as show:
 
         def on_start(workload: str) -> None:
@@ -42,6 +46,13 @@ def run_benchmark(request: BenchRequest, json_path: str | None = None) -> list[R
     if json_path is not None:
         write_json(Path(json_path), {"request": asdict(request), "rows": rows})
     return rows
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise MlirstitchError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def measure_all(request: BenchRequest, on_start: Callable[[str], None] = lambda workload: None) -> list[Row]:

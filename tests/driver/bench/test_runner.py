@@ -11,6 +11,7 @@ import pytest
 from mlirstitch.driver.bench import runner
 from mlirstitch.driver.bench.rows import BenchRequest, print_table
 from mlirstitch.driver.bench.runner import measure_all, run_benchmark
+from mlirstitch.errors import MlirstitchError
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "bench.md"
 
@@ -57,6 +58,12 @@ def test_rows_hold_the_documented_fields(tmp_path, capsys):
     assert row["status"] == "ok", row["message"]
     assert set(row["ptxas"]) == {"sm_80", "sm_90"}
     assert capsys.readouterr().out.splitlines()[0].startswith("small, f32, sm_90")
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_measuring(tmp_path, children):
+    with pytest.raises(MlirstitchError, match="cannot write"):
+        run_benchmark(BenchRequest(("softmax",)), str(tmp_path / "no folder" / "rows.json"))
+    assert children == []
 
 
 def test_predicted_bytes_are_the_counted_ones():
