@@ -28,6 +28,20 @@ COMPARISONS = frozenset(
 )  # fmt: skip
 SPACES = frozenset({"global", "shared", "local", "const", "param"})
 ATOMIC_OPERATIONS = frozenset({"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"})
+MATRIX_SHAPES: dict[str, tuple[int, int, int]] = {
+    "m8n8k4": (8, 8, 4), "m16n8k4": (16, 8, 4), "m16n8k8": (16, 8, 8), "m16n8k16": (16, 8, 16),
+    "m16n8k32": (16, 8, 32),
+}  # fmt: skip
+"""Rows, columns, inner dimension of the matrix shapes."""
+_MATRICES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("f32", "f16", "f16", "f32"): ("m16n8k8", "m16n8k16"),
+    ("f16", "f16", "f16", "f16"): ("m16n8k8", "m16n8k16"),
+    ("f32", "bf16", "bf16", "f32"): ("m16n8k8", "m16n8k16"),
+    ("f32", "tf32", "tf32", "f32"): ("m16n8k4", "m16n8k8"),
+    **{("s32", a, b, "s32"): ("m16n8k16", "m16n8k32") for a in ("s8", "u8") for b in ("s8", "u8")},
+    ("f64", "f64", "f64", "f64"): ("m8n8k4",),
+}
+"""Shapes by the types of D, A, B, C."""
 _PROMOTED = ("L1::", "L2::", "level::")
 
 
@@ -116,6 +130,10 @@ FORMS: dict[str, Form] = {
     "vote": _form(1, (1, 2), frozenset({"pred", "b32"}), "sync all any uni ballot"),
     "redux": _form(1, 2, frozenset({"u32", "s32", "b32"}), "sync add min max and or xor"),
     "activemask": _form(1, 0, frozenset({"b32"})),
+    "mma": _form(4, (3, 12), (), "sync aligned row col satfinite"),
+    "ldmatrix": _form(4, 1, frozenset({"b16"}), "sync aligned m8n8 x1 x2 x4 trans shared"),
+    "stmatrix": _form(0, (2, 5), frozenset({"b16"}), "sync aligned m8n8 x1 x2 x4 trans shared"),
+    "movmatrix": _form(1, 1, frozenset({"b16"}), "sync aligned m8n8 trans"),
     "ex2": _form(1, 1, FLOAT - {"f64"}, "approx ftz"),
     "lg2": _form(1, 1, frozenset({"f32"}), "approx ftz"),
     "sin": _form(1, 1, frozenset({"f32"}), "approx ftz"),
@@ -179,6 +197,8 @@ def mistake(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
     form = FORMS.get(op)
     if form is None:
         return f"unknown instruction {op!r}"
+    if op == "mma":
+        return _matrix_mistake(modifiers, types)
     for modifier in modifiers:
         if modifier not in form.modifiers:
             return f"unknown modifier {'.' + modifier!r}"
@@ -195,6 +215,18 @@ def mistake(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
         return "names no operation"
     if op in ("set", "setp") and not COMPARISONS.intersection(modifiers):
         return "names no comparison"
+    return ""
+
+
+def _matrix_mistake(modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
+    shapes = _MATRICES.get(types, ())
+    if not shapes:
+        return f"types {'.'.join(types)} are not supported"
+    for modifier in modifiers:
+        if modifier not in FORMS["mma"].modifiers and modifier not in shapes:
+            return f"{'.' + modifier!r} is not supported for these types"
+    if not set(shapes) & set(modifiers) or "row" not in modifiers or "col" not in modifiers:
+        return "needs a shape, .row and .col"
     return ""
 
 
@@ -229,6 +261,10 @@ def classify(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str
         return "move"
     if op in ("shfl", "vote", "redux", "activemask"):
         return "shuffle"
+    if op in ("ldmatrix", "stmatrix"):
+        return "load_shared" if op == "ldmatrix" else "store_shared"
+    if op in ("mma", "movmatrix"):
+        return "matrix" if op == "mma" else "shuffle"
     if op in ("bar", "barrier", "bar_arrive", "membar", "fence"):
         return "fence" if op in ("membar", "fence") else "barrier"
     if op in ("bra", "brx", "ret", "exit", "trap", "nanosleep"):

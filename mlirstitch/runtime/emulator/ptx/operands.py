@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlirstitch.runtime.emulator.ptx.syntax import TYPE_BYTES, Address, Arguments, Operand, Register, Sink, Vector
 
-_ADDRESSED = {"ld": (0,), "st": (0,), "atom": (0,), "red": (0,), "prefetch": (0,)}
+_ADDRESSED = {"ld": (0,), "st": (0,), "atom": (0,), "red": (0,), "prefetch": (0,), "ldmatrix": (0,), "stmatrix": (0,)}
 _PREDICATE_INPUT = {"setp": 2, "set": 2, "selp": 2, "vote": 0}
 _PREDICATE_RESULT = frozenset({"bar", "barrier", "vote"})
 """Opcodes whose type is that of the result alone."""

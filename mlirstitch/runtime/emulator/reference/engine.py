@@ -17,6 +17,7 @@ from mlirstitch.runtime.emulator.reference import (
     integers,
     logic,
     machine,
+    matrix,
     transfer,
 )
 from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
@@ -35,6 +36,7 @@ HANDLERS: dict[str, Handler] = {
     **comparison.HANDLERS,
     **conversion.HANDLERS,
     **logic.HANDLERS,
+    **matrix.HANDLERS,
     **transfer.HANDLERS,
 }
 """Emitter of every opcode but those that end a block."""

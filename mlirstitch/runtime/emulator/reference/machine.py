@@ -16,6 +16,7 @@ from mlirstitch.runtime.emulator.reference.barriers import Barriers
 from mlirstitch.runtime.emulator.reference.block_memory import LocalMemory, SharedMemory
 from mlirstitch.runtime.emulator.reference.chunk import WARP, Array, Chunk, Mask
 from mlirstitch.runtime.emulator.reference.emit import Program, Site
+from mlirstitch.runtime.emulator.reference.fragments import MatrixUnit, gather_matrices, spread_matrices
 from mlirstitch.runtime.emulator.reference.global_memory import GlobalAccess
 from mlirstitch.runtime.emulator.reference.progress import FIRST_SAMPLE, Progress
 from mlirstitch.runtime.emulator.reference.sanitizer import SanitizedGlobal, SanitizedShared, Sanitizer
@@ -76,6 +77,8 @@ class Machine:
         self.reduce_warp = self._warp_operations.reduce
         self.active_mask = self._warp_operations.active_mask
         self.warp_barrier = self._warp_operations.barrier
+        self._matrices = MatrixUnit(chunk)
+        self.multiply, self.transpose_matrix = self._matrices.multiply, self._matrices.transpose
         if sanitizer is None:
             access = self._global = GlobalAccess(chunk, launch.memory, launch.tally)
         else:
@@ -190,6 +193,16 @@ class Machine:
             return
         rows, warps = np.nonzero(ready_warps(self._chunk, {0: mask})[0])
         self._sanitizer.clocks.fence(self._chunk.numbers[rows] * self._chunk.warps + warps)
+
+    def load_matrix(self, site: Site, offsets: Array, count: int, transposed: bool, mask: Mask) -> list[Array]:
+        """``ldmatrix``."""
+        rows = self.load_shared(site, offsets, self._matrices.rows(site, count, mask))
+        return spread_matrices(self._chunk, rows, count, transposed)
+
+    def store_matrix(self, site: Site, offsets: Array, values: Sequence[Array], transposed: bool, mask: Mask) -> None:
+        """``stmatrix``."""
+        rows = self._matrices.rows(site, len(values), mask)
+        self.store_shared(site, offsets, gather_matrices(self._chunk, values, transposed), rows)
 
     def arrive(self, site: Site, number: Array, count: Array, mask: Mask) -> None:
         """``bar.arrive``."""
