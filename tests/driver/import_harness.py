@@ -47,11 +47,23 @@ def assert_equals_eager(function: Callable[..., Any], *inputs: Tensor) -> Import
     roundings of the result's scale.
     """
     model = import_model(function, inputs)
-    got = user_results(model, inputs)
+    names = [result.name for i, result in enumerate(model.results) if i in model.outputs]
+    _assert_results(function, inputs, user_results(model, inputs), names)
+    return model
+
+
+def assert_results_equal_eager(function: Callable[..., Any], inputs: Sequence[Tensor], results: Any) -> None:
+    """``results``, tensors in any nest, are eager's by the rule of :func:`assert_equals_eager`."""
+    leaves = tree_leaves(results)
+    _assert_results(function, inputs, [to_numpy(v) for v in leaves], [f"result {i}" for i in range(len(leaves))])
+
+
+def _assert_results(
+    function: Callable[..., Any], inputs: Sequence[Tensor], got: Sequence[np.ndarray], names: Sequence[str]
+) -> None:
     eager = tree_leaves(function(*inputs))
     exact = tree_leaves(function(*tree_map(lambda v: v.double() if v.is_floating_point() else v, inputs)))
     assert len(got) == len(eager)
-    names = [result.name for i, result in enumerate(model.results) if i in model.outputs]
     for name, mine, theirs, truth in zip(names, got, eager, exact, strict=True):
         expected = to_numpy(theirs)
         assert mine.shape == expected.shape, name
@@ -62,7 +74,6 @@ def assert_equals_eager(function: Callable[..., Any], *inputs: Tensor) -> Import
             )
         else:
             np.testing.assert_array_equal(mine, expected, name)
-    return model
 
 
 def assert_all_equal_eager(table: Mapping[str, Callable[..., Any]], *inputs: Tensor) -> ImportedModel:
@@ -83,6 +94,6 @@ def _assert_as_accurate(mine: np.ndarray, eager: np.ndarray, truth: np.ndarray, 
         return
     np.testing.assert_array_equal(np.isfinite(mine[finite]), True, name)
     scale = max(float(np.abs(truth[finite]).max()), 1e-30)
-    error = float(np.abs(mine - truth)[finite].max())
-    allowed = 4 * float(np.abs(eager - truth)[finite].max()) + 4 * ROUNDING[dtype] * scale
+    error = float(np.abs(mine[finite] - truth[finite]).max())
+    allowed = 4 * float(np.abs(eager[finite] - truth[finite]).max()) + 4 * ROUNDING[dtype] * scale
     assert error <= allowed, f"{name}: error {error:.3e} against float64, {allowed:.3e} is allowed"
