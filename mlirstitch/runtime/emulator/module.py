@@ -10,6 +10,7 @@ import numpy as np
 
 from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.counters import LaunchCounters, Tally
+from mlirstitch.runtime.emulator.engines import Engines
 from mlirstitch.runtime.emulator.ptx.ir import Kernel
 from mlirstitch.runtime.emulator.ptx.lower import lower_kernel
 from mlirstitch.runtime.emulator.ptx.parser import parse
@@ -24,6 +25,7 @@ _MAX_THREADS = 1024
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_SHARED = 227 * 1024
+_MAX_CLUSTER = 16
 
 Extent = int | Sequence[int]
 
@@ -61,14 +63,14 @@ class KernelInfo:
 class EmulatedModule:
     """A PTX module on the emulated device. Module variables keep their values from launch to launch."""
 
-    def __init__(self, ptx: str) -> None:
+    def __init__(self, ptx: str, engine: str = "auto") -> None:
         module = parse(ptx)
         self.target = module.target
         self.version = module.version
         self._kernels: dict[str, Kernel] = {
             name: lower_kernel(module, name) for name, f in module.functions.items() if f.entry and f.body is not None
         }
-        self._engines: dict[str, ReferenceEngine] = {}
+        self._engines = Engines(self._kernels, ptx, engine)
         self._variables: dict[str, np.ndarray[Any, Any]] = {}
         for variable in module.variables.values():
             if variable.space in ("global", "const"):
@@ -81,9 +83,15 @@ class EmulatedModule:
             raise LaunchError(
                 f"no kernel {entry!r} in this module", hint=f"it has {', '.join(sorted(self._kernels)) or 'none'}"
             )
-        if entry not in self._engines:
-            self._engines[entry] = ReferenceEngine(self._kernels[entry])
-        return self._engines[entry]
+        return self._engines.reference(entry)
+
+    def engine_of(self, entry: str) -> str:
+        """Which engine ran the kernel last: "jit", "reference", or "" if it was not launched."""
+        return self._engines.used.get(entry, "")
+
+    def fallback(self, entry: str) -> str:
+        """Why the reference engine ran the kernel although the JIT engine was to, or ""."""
+        return self._engines.reasons.get(entry, "")
 
     def launch(
         self,
@@ -97,9 +105,11 @@ class EmulatedModule:
         counters: bool = True,
         budget: int = DEFAULT_BUDGET,
         cooperative: bool = False,
+        cluster: Extent | None = None,
         sanitize: bool = False,
         seed: int | None = None,
         defined: Sequence[np.ndarray[Any, Any] | None] | None = None,
+        engine: str | None = None,
     ) -> LaunchCounters:
         """Run a kernel.
 
@@ -114,18 +124,21 @@ class EmulatedModule:
             counters: fill the counters; without, all but threads and warps are 0.
             budget: instructions a chunk of blocks may issue, against endless loops.
             cooperative: keep all blocks resident and let every one proceed, for kernels that wait for other blocks.
+            cluster: thread blocks of a cluster along x, y, z; the default is what the kernel declares, or 1.
             sanitize: also look for uninitialised global memory and for races in shared and global memory, whatever the
                 order of execution; slow. Turns ``checks`` on; blocks and warps run in an order drawn from ``seed``.
             seed: run blocks and warps in an order drawn from it, with or without ``sanitize`` (then default 0).
             defined: with ``sanitize``, for every argument None or a boolean array with one entry a byte: whether the
                 byte was ever written. It is updated in place.
+            engine: "auto", "jit" or "reference"; None is what the module was loaded with. The JIT engine looks for what
+                is checked always; "auto" takes it if nothing else is asked for and ``mlir`` is installed.
 
         Raises :class:`LaunchError` for arguments that do not fit and for every finding, with PTX line and thread.
         """
-        engine = self.engine(entry)
-        kernel = engine.kernel
+        kernel = self.engine(entry).kernel
         grid3, block3 = _extent("grid", grid), _extent("block", block)
         _check_shape(self.entries[entry], grid3, block3)
+        cluster3 = _cluster(kernel, grid3, cluster)
         shared = _shared_size(kernel, shared_bytes)
         memory = GlobalMemory()
         parameters = _pack(kernel, args, memory)
@@ -137,17 +150,16 @@ class EmulatedModule:
         tally = Tally() if counters else None
         if sanitize and seed is None:
             seed = 0
-        instructions = engine.run(
-            memory,
-            parameters,
-            symbols,
-            grid3,
-            block3,
-            shared,
+        instructions = self._engines.run(
+            entry,
+            (memory, parameters, symbols, grid3, block3, shared),
+            engine,
             checks=checks or sanitize,
             budget=budget,
             cooperative=cooperative,
             tally=tally,
+            cluster=cluster3,
+            dynamic_shared_bytes=shared_bytes,
             seed=seed,
             defined=_defined(kernel, args, defined) if sanitize else None,
         )
@@ -167,20 +179,27 @@ class EmulatedModule:
         )
 
 
-def load(ptx: str) -> EmulatedModule:
-    """Parse a PTX module and check every kernel in it.
+def load(ptx: str, engine: str = "auto") -> EmulatedModule:
+    """Parse a PTX module and check every kernel in it. ``engine`` is that of launches that name none.
 
     Raises :class:`LaunchError` with the line of malformed text, and with kernel, line and mnemonic of an instruction
     that the emulated device does not know.
     """
-    return EmulatedModule(ptx)
+    return EmulatedModule(ptx, engine)
 
 
 def launch(
-    ptx: str, entry: str, grid: Extent, block: Extent, args: Sequence[Any], shared_bytes: int = 0, checks: bool = True
+    ptx: str,
+    entry: str,
+    grid: Extent,
+    block: Extent,
+    args: Sequence[Any],
+    shared_bytes: int = 0,
+    checks: bool = True,
+    engine: str = "auto",
 ) -> LaunchCounters:
     """Load and run in one step, see :meth:`EmulatedModule.launch`."""
-    return load(ptx).launch(entry, grid, block, args, shared_bytes, checks)
+    return load(ptx, engine).launch(entry, grid, block, args, shared_bytes, checks)
 
 
 def _info(kernel: Kernel) -> KernelInfo:
@@ -244,6 +263,19 @@ def _check_shape(info: KernelInfo, grid: tuple[int, int, int], block: tuple[int,
         )
     if info.required_block is not None and block != info.required_block:
         raise LaunchError(f"kernel {info.name!r}: block {block}, but it is compiled for {info.required_block}")
+
+
+def _cluster(kernel: Kernel, grid: tuple[int, int, int], cluster: Extent | None) -> tuple[int, int, int]:
+    """Blocks of a cluster: as asked for, or as the kernel declares (``.reqnctapercluster``)."""
+    declared = kernel.directives.get("reqnctapercluster", ())
+    chosen = _extent("cluster", cluster if cluster is not None else declared or 1)
+    if declared and chosen != _extent("cluster", declared):
+        raise LaunchError(f"kernel {kernel.name!r}: cluster {chosen}, but it is compiled for {declared}")
+    if chosen[0] * chosen[1] * chosen[2] > _MAX_CLUSTER:
+        raise LaunchError(f"kernel {kernel.name!r}: cluster {chosen} has more than {_MAX_CLUSTER} blocks")
+    if any(g % c for g, c in zip(grid, chosen, strict=True)):
+        raise LaunchError(f"kernel {kernel.name!r}: grid {grid} is not made of clusters {chosen}")
+    return chosen
 
 
 def _shared_size(kernel: Kernel, dynamic: int) -> int:
