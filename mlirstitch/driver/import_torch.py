@@ -33,6 +33,7 @@ from mlirstitch.driver.torch_import.checks import (
 )
 from mlirstitch.driver.torch_import.constants import dense_text, lift_splats
 from mlirstitch.driver.torch_import.decompositions import decomposition_table
+from mlirstitch.driver.torch_import.empty_tensors import fold_empty_tensors
 from mlirstitch.driver.torch_import.exporting import export_failure, export_program, parameter_names
 from mlirstitch.driver.torch_import.program import Argument, FlatProgram, Result, flatten_program, literal_targets
 from mlirstitch.errors import ImportFailure, MlirstitchError
@@ -110,6 +111,7 @@ def import_model(
         check_before_decomposition(exported)
         program = flatten_program(_decompose(exported), literal_targets(exported), x, parameter_names(x))
     check_decomposed(program.graph)
+    fold_empty_tensors(program.graph)
     literals = {i: dense_text(value) for i, value in program.literals.items()}
     splats = lift_splats(program.graph)
     literals.update(enumerate(splats, len(program.arguments)))

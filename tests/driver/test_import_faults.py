@@ -248,6 +248,26 @@ def test_numbers_wrap_into_small_types_and_extrema_are_right(dtype: torch.dtype)
     assert_all_equal_eager(table, x)
 
 
+TRUTH_VALUES: dict[str, Callable[..., Any]] = {
+    "sum": lambda x, y: (x + y, y + x),
+    "sum with a number": lambda x, y: (x + True, False + x, x + 1),
+    "sum in place": lambda x, y: x.clone().add_(True),
+    "scaled sum": lambda x, y: (torch.add(x, y, alpha=True), torch.add(y, x, alpha=False)),
+    "product": lambda x, y: (x * y, x * True, x * 2),
+    "bits": lambda x, y: (x | y, x | True, x & False, x ^ True, x ^ y, ~x),
+}
+
+
+def test_truth_values_add_without_carry() -> None:
+    x = torch.tensor([[True, False, True], [False, False, True]])
+    assert_all_equal_eager(TRUTH_VALUES, x, torch.tensor([True, False, False]))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_bits_with_a_number(dtype: torch.dtype) -> None:
+    assert_equals_eager(lambda x: (x & 6, x | 9, x ^ 5, x | True), torch.arange(-10, 10).to(dtype))
+
+
 # ---------------------------------------------------------------- functions
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_reciprocal_of_zero_and_nan(dtype: torch.dtype) -> None:

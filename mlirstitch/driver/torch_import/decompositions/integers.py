@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from mlirstitch.driver.torch_import.decompositions.promotion import SMALL_INTEGERS, Elementwise, Half, promoted, wrapped
 from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose
@@ -125,6 +126,14 @@ def _truth(overload: Any) -> None:
 
 for _overload in (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims):
     _truth(_overload)
+
+
+def _bitwise_with_number(tensor_form: OpOverload, number_form: OpOverload) -> None:
+    decompose(number_form)(lambda x, number: tensor_form(x, _tensor(number, promoted(x, number))))
+
+
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    _bitwise_with_number(getattr(aten, _name).Tensor, getattr(aten, _name).Scalar)
 
 
 @decompose(aten.__lshift__.Tensor, aten.__lshift__.Scalar)

@@ -120,8 +120,6 @@ def _register(*overloads: OpOverload, kind: KIND = KIND.DEFAULT, half: Half = Ha
 
 # Arithmetic with a number.
 _register(
-    aten.add.Tensor,
-    aten.add.Scalar,
     aten.sub.Tensor,
     aten.sub.Scalar,
     aten.mul.Tensor,
@@ -132,6 +130,24 @@ _register(
     aten.pow.Tensor_Tensor,
     half=Half.INEXACT_NUMBER,
 )
+
+
+def _addition(overload: OpOverload) -> None:
+    """The sum of truth values is their disjunction; the importer's addition of a number wraps."""
+    promote = Elementwise(overload, half=Half.INEXACT_NUMBER)
+
+    def rule(a: Tensor, b: Any, *args: Any, **kwargs: Any) -> Any:
+        if promoted(a, b) != torch.bool:
+            return promote(a, b, *args, **kwargs)
+        other = b if isinstance(b, Tensor) else torch.full((), b)
+        alpha = (*args, *kwargs.values(), True)[0]
+        return aten.bitwise_or.Tensor(a, other if alpha else torch.zeros_like(other))
+
+    decompose(overload)(rule)
+
+
+_addition(aten.add.Tensor)
+_addition(aten.add.Scalar)
 _register(aten.div.Tensor, aten.div.Scalar, kind=KIND.INT_TO_FLOAT, half=Half.INEXACT_NUMBER)
 _register(
     aten.maximum.default,
