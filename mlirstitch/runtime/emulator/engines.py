@@ -58,6 +58,8 @@ class Engines:
         budget: int,
         cooperative: bool,
         tally: Tally | None,
+        cluster: Extents,
+        dynamic_shared_bytes: int,
         seed: int | None,
         defined: Mapping[int, np.ndarray[Any, Any]] | None,
     ) -> dict[str, int]:
@@ -74,7 +76,7 @@ class Engines:
                 hint="pass checks=False, or leave the choice to engine='auto'",
             )
         if wanted != "reference" and not more:
-            reason = self._unfit(entry, cooperative)
+            reason = self._unfit(entry, cooperative, cluster)
             if not reason:
                 from mlirstitch.runtime.emulator.jit.emit import Unsupported
 
@@ -88,11 +90,21 @@ class Engines:
             self.reasons[entry] = reason
         self.used[entry] = "reference"
         return self.reference(entry).run(
-            *work, checks=checks, budget=budget, cooperative=cooperative, tally=tally, seed=seed, defined=defined
+            *work,
+            checks=checks,
+            budget=budget,
+            cooperative=cooperative,
+            tally=tally,
+            cluster=cluster,
+            dynamic_shared_bytes=dynamic_shared_bytes,
+            seed=seed,
+            defined=defined,
         )
 
-    def _unfit(self, entry: str, cooperative: bool) -> str:
+    def _unfit(self, entry: str, cooperative: bool, cluster: Extents) -> str:
         """Why the JIT engine cannot run the kernel, or "" and it is ready."""
+        if cluster != (1, 1, 1):
+            return "thread-block clusters are left to the reference engine"
         if cooperative:
             return "cooperative launches are left to the reference engine"
         if entry in self._jit:
