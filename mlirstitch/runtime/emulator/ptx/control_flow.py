@@ -13,7 +13,7 @@ from mlirstitch.runtime.emulator.ptx.syntax import Immediate, Label, Register, S
 def ends_block(instruction: Instruction) -> bool:
     """Whether control leaves straight-line order here."""
     op = instruction.op
-    return op in ("bra", "brx", "ret", "exit", "trap", "barrier") or (
+    return op in ("bra", "brx", "ret", "exit", "trap", "barrier", "cluster_wait") or (
         op == "bar" and "warp" not in instruction.modifiers
     )
 
@@ -124,6 +124,8 @@ def _terminator(
     if last.op == "trap":
         message = "a device assertion failed" if "assert" in last.modifiers else "trap reached"
         return Terminator("trap", (), last, message=message)
+    if last.op == "cluster_wait":
+        return Terminator("cluster_wait", (following,), last)
     numbers = [operand.value for operand in last.inputs if isinstance(operand, Immediate)]
     if len(numbers) != len(last.inputs):
         return Terminator("barrier_general", (following,), last)

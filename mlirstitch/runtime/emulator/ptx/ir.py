@@ -56,7 +56,8 @@ class Terminator:
 
     ``kind`` is "jump" (to ``targets[0]``), "branch" (``targets[0]`` where the predicate holds, else ``targets[1]``),
     "switch" (``targets[selector]``), "exit", "barrier" (wait, then ``targets[0]``), "barrier_general" (the same where
-    number or thread count are in registers or predicates are reduced: the inputs of ``instruction``) or "trap".
+    number or thread count are in registers or predicates are reduced: the inputs of ``instruction``), "cluster_wait" or
+    "trap".
     ``instruction`` is None where control just falls through. ``message`` explains a trap; ``barrier`` is number and
     thread count of a barrier (None: all threads of the block).
     """

@@ -276,8 +276,9 @@ class _Lowering:
                 op = "pack"
         if op == "bra" or op == "brx":
             operands = [Symbol(self._prefix + o.name) if isinstance(o, Symbol) else o for o in operands]
-        if op in ("bar", "barrier") and "arrive" in split.modifiers and "cluster" not in split.modifiers:
-            op = "bar_arrive"
+        op = _barrier_op(op, split.modifiers)
+        if ".L2::cache_hint" in statement.mnemonic and operands:
+            operands.pop()  # The policy: a hint for caches, which the emulated device has none of.
         operands = [self._negation(statement, o) if isinstance(o, Negated) else o for o in operands]
         form = opcodes.FORMS.get(op)
         reason = opcodes.mistake(op, split.modifiers, split.types)
@@ -297,7 +298,7 @@ class _Lowering:
         least, most = form.inputs
         if not least <= len(inputs) <= most:
             raise self._fail(statement, f"has {len(inputs)} source operands")
-        if op == "st" and len(inputs) != 1 + split.vector:
+        if op in ("st", "red") and len(inputs) != 1 + split.vector:
             raise self._fail(statement, f"stores {len(inputs) - 1} values, not {split.vector}")
         if op not in ("bra", "brx"):
             reason = operand_mistake(op, split.modifiers, split.types, outputs, tuple(inputs))
@@ -350,6 +351,15 @@ class _Lowering:
                 kind=opcodes.classify(op, modifiers, types),
             )
         )
+
+
+def _barrier_op(op: str, modifiers: tuple[str, ...]) -> str:
+    """The IR's name of a barrier instruction, see :class:`ir.Instruction`."""
+    if op not in ("bar", "barrier"):
+        return op
+    if "cluster" in modifiers:
+        return "cluster_arrive" if "arrive" in modifiers else "cluster_wait"
+    return "bar_arrive" if "arrive" in modifiers else op
 
 
 def _take_arguments(operands: list[Operand]) -> tuple[Operand, ...]:

@@ -16,12 +16,13 @@ BITS = frozenset({"b16", "b32", "b64"})
 PACKED = frozenset({"f16x2", "bf16x2"})
 HALF = frozenset({"f16", "bf16"}) | PACKED
 FLOAT = frozenset({"f32", "f64"}) | HALF
+_PAIRS = frozenset({"f32x2"})
 _BYTES = frozenset({"b8", "u8", "s8"})
 _ANY = _BYTES | INTEGER | BITS | frozenset({"f16", "bf16", "f32", "f64"})
 _SCALAR = _ANY - {"b8", "b16", "b32", "b64"}
 _ROUND = frozenset({"rn", "rz", "rm", "rp"})
 _ORDER = frozenset({"relaxed", "acquire", "release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys"})
-_MEMORY = _ORDER | {"volatile", "weak"}
+_MEMORY = _ORDER | {"volatile", "weak", "mmio", "unified", "shared::cluster"}
 _CACHE = frozenset({"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"})
 COMPARISONS = frozenset(
     ["eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"]
@@ -42,6 +43,8 @@ _MATRICES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("f64", "f64", "f64", "f64"): ("m8n8k4",),
 }
 """Shapes by the types of D, A, B, C."""
+_ATOMIC_TYPES = INTEGER | BITS | FLOAT
+_CLUSTER_WIDE = frozenset({"ld", "st", "atom", "red", "cvta", "isspacep", "mbarrier", "fence"})
 _PROMOTED = ("L1::", "L2::", "level::")
 
 
@@ -70,11 +73,11 @@ def _form(outputs: int, inputs: int | tuple[int, int], types: object = (), modif
 
 
 FORMS: dict[str, Form] = {
-    "add": _form(1, 2, INTEGER | FLOAT, _ROUND | {"ftz", "sat", "cc"}),
-    "sub": _form(1, 2, INTEGER | FLOAT, _ROUND | {"ftz", "sat", "cc"}),
-    "mul": _form(1, 2, INTEGER | FLOAT, _ROUND | {"ftz", "sat", "lo", "hi", "wide"}),
+    "add": _form(1, 2, INTEGER | FLOAT | _PAIRS, _ROUND | {"ftz", "sat", "cc"}),
+    "sub": _form(1, 2, INTEGER | FLOAT | _PAIRS, _ROUND | {"ftz", "sat", "cc"}),
+    "mul": _form(1, 2, INTEGER | FLOAT | _PAIRS, _ROUND | {"ftz", "sat", "lo", "hi", "wide"}),
     "mad": _form(1, 3, INTEGER | {"f32", "f64"}, _ROUND | {"ftz", "sat", "lo", "hi", "wide", "cc"}),
-    "fma": _form(1, 3, FLOAT, _ROUND | {"ftz", "sat", "relu"}),
+    "fma": _form(1, 3, FLOAT | _PAIRS, _ROUND | {"ftz", "sat", "relu"}),
     "addc": _form(1, 2, frozenset({"u32", "s32", "u64", "s64"}), "cc"),
     "subc": _form(1, 2, frozenset({"u32", "s32", "u64", "s64"}), "cc"),
     "madc": _form(1, 3, frozenset({"u32", "s32", "u64", "s64"}), "cc lo hi"),
@@ -83,8 +86,8 @@ FORMS: dict[str, Form] = {
     "sad": _form(1, 3, INTEGER),
     "abs": _form(1, 1, SIGNED | FLOAT, "ftz"),
     "neg": _form(1, 1, SIGNED | FLOAT, "ftz"),
-    "min": _form(1, 2, INTEGER | FLOAT, "ftz NaN relu"),
-    "max": _form(1, 2, INTEGER | FLOAT, "ftz NaN relu"),
+    "min": _form(1, (2, 3), INTEGER | FLOAT, "ftz NaN relu xorsign abs"),
+    "max": _form(1, (2, 3), INTEGER | FLOAT, "ftz NaN relu xorsign abs"),
     "and": _form(1, 2, BITS | {"pred"}),
     "or": _form(1, 2, BITS | {"pred"}),
     "xor": _form(1, 2, BITS | {"pred"}),
@@ -96,6 +99,11 @@ FORMS: dict[str, Form] = {
     "shf": _form(1, 3, frozenset({"b32"}), "l r wrap clamp"),
     "bfe": _form(1, 3, INTEGER - {"u16", "s16"}),
     "bfi": _form(1, 4, frozenset({"b32", "b64"})),
+    "bmsk": _form(1, 2, frozenset({"b32"}), "clamp wrap"),
+    "szext": _form(1, 2, frozenset({"u32", "s32"}), "clamp wrap"),
+    "mul24": _form(1, 2, frozenset({"u32", "s32"}), "lo hi"),
+    "mad24": _form(1, 3, frozenset({"u32", "s32"}), "lo"),
+    "dp4a": _form(1, 3, (frozenset({"u32", "s32"}), frozenset({"u32", "s32"}))),
     "bfind": _form(1, 1, INTEGER - {"u16", "s16"}, "shiftamt"),
     "brev": _form(1, 1, frozenset({"b32", "b64"})),
     "popc": _form(1, 1, frozenset({"b32", "b64"})),
@@ -117,18 +125,50 @@ FORMS: dict[str, Form] = {
         (_SCALAR | HALF | {"tf32"}, _SCALAR | HALF),
         _ROUND | {"rna", "rni", "rzi", "rmi", "rpi", "ftz", "sat", "relu"},
     ),
+    "ldu": _form(8, 1, _ANY, SPACES),
     "ld": _form(8, 1, _ANY, _MEMORY | _CACHE | SPACES),
     "ld_param": _form(8, 1, _ANY, _MEMORY | _CACHE | SPACES),
     "st": _form(0, (2, 9), _ANY, _MEMORY | _CACHE | SPACES),
-    "atom": _form(
-        1, (2, 3), INTEGER | BITS | {"f16", "bf16", "f32", "f64"}, _ORDER | ATOMIC_OPERATIONS | SPACES | {"noftz"}
-    ),
-    "red": _form(0, 2, INTEGER | BITS | {"f16", "bf16", "f32", "f64"}, _ORDER | ATOMIC_OPERATIONS | SPACES | {"noftz"}),
+    "atom": _form(1, (2, 3), _ATOMIC_TYPES, _ORDER | ATOMIC_OPERATIONS | SPACES | {"noftz", "shared::cluster"}),
+    "red": _form(0, (2, 9), _ATOMIC_TYPES, _ORDER | ATOMIC_OPERATIONS | SPACES | {"noftz", "shared::cluster"}),
     "cp": _form(0, (0, 4), (), "async ca cg shared global commit_group wait_group wait_all"),
     "prefetch": _form(0, 1, (), "global local L1 L2"),
+    "prefetchu": _form(0, 1, (), "L1"),
+    "applypriority": _form(0, 2, (), "global"),
+    "createpolicy": _form(1, (0, 4), frozenset({"b64"}), "fractional range global cvt"),
+    "isspacep": _form(1, 1, (), "global shared local const"),
+    "mapa": _form(1, 2, frozenset({"u32", "u64"}), "shared::cluster"),
+    "getctarank": _form(1, 1, frozenset({"u32", "u64"}), "shared::cluster"),
+    "mbarrier": _form(
+        1,
+        (1, 3),
+        frozenset({"b64"}),
+        _ORDER
+        | {
+            "init",
+            "inval",
+            "arrive",
+            "arrive_drop",
+            "expect_tx",
+            "complete_tx",
+            "test_wait",
+            "try_wait",
+            "parity",
+            "pending_count",
+            "shared",
+            "noComplete",
+        },
+    ),
+    "setmaxnreg": _form(0, 1, frozenset({"u32"}), "inc dec sync aligned"),
+    "griddepcontrol": _form(0, 0, (), "launch_dependents wait"),
+    "pmevent": _form(0, 1, (), "mask"),
+    "cluster_arrive": _form(0, 0, (), "cluster arrive release relaxed aligned"),
+    "cluster_wait": _form(0, 0, (), "cluster wait acquire aligned"),
+    "elect": _form(2, 1, (), "sync"),
+    "match": _form(2, 2, frozenset({"b32", "b64"}), "any all sync"),
     "shfl": _form(2, (3, 4), frozenset({"b32"}), "sync up down bfly idx"),
     "vote": _form(1, (1, 2), frozenset({"pred", "b32"}), "sync all any uni ballot"),
-    "redux": _form(1, 2, frozenset({"u32", "s32", "b32"}), "sync add min max and or xor"),
+    "redux": _form(1, 2, frozenset({"u32", "s32", "b32", "f32"}), "sync add min max and or xor abs NaN"),
     "activemask": _form(1, 0, frozenset({"b32"})),
     "mma": _form(4, (3, 12), (), "sync aligned row col satfinite"),
     "ldmatrix": _form(4, 1, frozenset({"b16"}), "sync aligned m8n8 x1 x2 x4 trans shared"),
@@ -149,7 +189,7 @@ FORMS: dict[str, Form] = {
     "bar_arrive": _form(0, 2, (), "arrive cta aligned"),
     "barrier_result": _form(1, 0, frozenset({"u32", "pred"}), "cta aligned red popc and or"),
     "membar": _form(0, 0, (), _ORDER | {"gl"}),
-    "fence": _form(0, 0, (), _ORDER),
+    "fence": _form(0, (0, 2), (), _ORDER | {"proxy", "alias", "async", "global", "shared", "mbarrier_init"}),
     "nanosleep": _form(0, 1, frozenset({"u32"})),
     "bra": _form(0, 1, (), "uni"),
     "brx": _form(0, 2, (), "idx uni"),
@@ -162,6 +202,17 @@ FORMS: dict[str, Form] = {
 
 CONTROL = frozenset({"bra", "brx", "ret", "exit", "trap", "barrier", "call"})
 """Opcodes that end a basic block (and ``bar.sync``)."""
+
+
+_CONTROL = frozenset({
+    "bra", "brx", "ret", "exit", "trap", "nanosleep", "prefetch", "prefetchu", "applypriority", "setmaxnreg",
+    "griddepcontrol", "pmevent",
+})  # fmt: skip
+
+
+_MOVES = frozenset({
+    "ld_param", "mov", "pack", "unpack", "cvta", "selp", "slct", "implicit", "createpolicy", "mapa", "getctarank",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -186,6 +237,9 @@ def split_mnemonic(text: str) -> Mnemonic:
         elif part in ("v2", "v4", "v8"):
             vector = int(part[1])
         elif part == "shared::cta":
+            modifiers.append("shared")
+        elif part == "shared::cluster" and head in _CLUSTER_WIDE:
+            # The address tells the block; the mnemonic keeps the word for the engine.
             modifiers.append("shared")
         elif not part.startswith(_PROMOTED):
             modifiers.append(part)
@@ -240,16 +294,25 @@ def _barrier_mistake(modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
     return "" if types == wanted else f"needs type {wanted[0]!r}"
 
 
+_STATEFUL = frozenset({"arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"})
+
+
 def has_result(op: str, modifiers: tuple[str, ...]) -> bool:
     """Whether the first operand is a destination."""
     if op in ("bar", "barrier"):
         return "red" in modifiers
+    if op == "mbarrier":
+        return not {"init", "inval", "complete_tx"} & set(modifiers) and (
+            "expect_tx" not in modifiers or "arrive" in modifiers
+        )
     return FORMS[op].outputs > 0
 
 
 def classify(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
     """Class of an instruction for counting, see ``docs/counters.md``."""
-    if op in ("ld", "st", "atom", "red", "cp", "prefetch"):
+    if op in ("ld", "ldu", "st", "atom", "red", "cp", "mbarrier"):
+        if op == "mbarrier":
+            return "atomic"
         if op in ("atom", "red"):
             return "atomic"
         if op == "cp":
@@ -257,17 +320,29 @@ def classify(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str
         verb = "load" if op != "st" else "store"
         space = next((m for m in modifiers if m in SPACES), "global")
         return f"{verb}_{'global' if space == 'const' else space}"
-    if op in ("ld_param", "mov", "pack", "unpack", "cvta", "selp", "slct", "implicit"):
+    if op in (
+        "ld_param",
+        "mov",
+        "pack",
+        "unpack",
+        "cvta",
+        "selp",
+        "slct",
+        "implicit",
+        "createpolicy",
+        "mapa",
+        "getctarank",
+    ):
         return "move"
-    if op in ("shfl", "vote", "redux", "activemask"):
+    if op in ("shfl", "vote", "redux", "activemask", "elect", "match"):
         return "shuffle"
     if op in ("ldmatrix", "stmatrix"):
         return "load_shared" if op == "ldmatrix" else "store_shared"
     if op in ("mma", "movmatrix"):
         return "matrix" if op == "mma" else "shuffle"
-    if op in ("bar", "barrier", "bar_arrive", "membar", "fence"):
+    if op in ("bar", "barrier", "bar_arrive", "cluster_arrive", "cluster_wait", "membar", "fence"):
         return "fence" if op in ("membar", "fence") else "barrier"
-    if op in ("bra", "brx", "ret", "exit", "trap", "nanosleep"):
+    if op in _CONTROL:
         return "control"
     if op in ("ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt"):
         return "special"

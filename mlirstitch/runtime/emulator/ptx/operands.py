@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from mlirstitch.runtime.emulator.ptx.syntax import TYPE_BYTES, Address, Arguments, Operand, Register, Sink, Vector
 
-_ADDRESSED = {"ld": (0,), "st": (0,), "atom": (0,), "red": (0,), "prefetch": (0,), "ldmatrix": (0,), "stmatrix": (0,)}
+_ADDRESSED = {
+    "ld": (0,), "st": (0,), "atom": (0,), "red": (0,), "prefetch": (0,), "ldmatrix": (0,), "stmatrix": (0,),
+    "ldu": (0,), "prefetchu": (0,), "applypriority": (0,), "mbarrier": (0,),
+}  # fmt: skip
 _PREDICATE_INPUT = {"setp": 2, "set": 2, "selp": 2, "vote": 0}
 _PREDICATE_RESULT = frozenset({"bar", "barrier", "vote"})
 """Opcodes whose type is that of the result alone."""
@@ -27,6 +30,8 @@ def operand_mistake(
     addressed = _ADDRESSED.get(op, ())
     if op == "cp" and "shared" in modifiers:
         addressed = (0, 1)
+    if op == "mbarrier" and "pending_count" in modifiers:
+        addressed = ()
     for position, operand in enumerate(inputs):
         if isinstance(operand, Sink | Vector | Arguments):
             return f"source operand {position + 1} has no value"
@@ -44,7 +49,9 @@ def operand_mistake(
     for position, register in enumerate(outputs):
         if register is None:
             continue
-        wants = op in ("setp", "testp") or types == ("pred",) or (op == "shfl" and position == 1)
+        wants = op in ("setp", "testp", "isspacep") or types == ("pred",)
+        wants |= op in ("shfl", "elect", "match") and position == 1
+        wants |= op == "mbarrier" and not {"test_wait", "try_wait"}.isdisjoint(modifiers)
         if wants != (register.type == "pred"):
             return f"register {register.name} is {'no' if wants else 'a'} predicate"
     return _width_mistake(op, modifiers, types, outputs, inputs)

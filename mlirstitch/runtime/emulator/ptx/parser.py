@@ -28,7 +28,9 @@ from mlirstitch.runtime.emulator.ptx.syntax import (
 
 _SPECIAL = frozenset({
     "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid", "%clock",
-    "%clock64", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
+    "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi", "%lanemask_eq", "%lanemask_le",
+    "%lanemask_lt", "%lanemask_ge", "%lanemask_gt", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid",
+    "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", "%dynamic_smem_size", "%total_smem_size",
 })  # fmt: skip
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 _SPACES = {".global", ".const", ".shared", ".local"}
@@ -478,4 +480,4 @@ class _Parser:
             if name.split(".")[0] in _SPECIAL:
                 return Special(name)
             raise self._fail(f"unknown register {name!r}", token.line)
-        return Symbol(name)
+        return Special(name) if name == "WARP_SZ" else Symbol(name)

@@ -61,11 +61,33 @@ def _packed(e: BlockEmitter, i: Instruction, count: int, make: Callable[[list[st
     e.define(i.outputs[0], f"join_halves({halves[0]}, {halves[1]}, {bf16})", "u4")
 
 
+def _pair(e: BlockEmitter, i: Instruction, count: int, make: Callable[[list[str]], str]) -> None:
+    """Apply ``make`` to both halves of f32x2 operands."""
+    words = [e.use(operand, "u8") for operand in i.inputs[:count]]
+    halves: list[str] = []
+    for shift in (0, 32):
+        part = [e.assign(f"({w} >> np.uint64({shift})).astype('u4').view('f4')") for w in words]
+        if "ftz" in i.modifiers:
+            part = [e.assign(f"flush({v})") for v in part]
+        value = e.assign(make(part))
+        halves.append(e.assign(f"flush({value})") if "ftz" in i.modifiers else value)
+    low, high = (f"{value}.view('u4').astype('u8')" for value in halves)
+    e.define(i.outputs[0], f"{low} | ({high} << np.uint64(32))", "u8")
+
+
+def _scalar_sum(e: BlockEmitter, a: str, sign: str, b: str, mode: str) -> str:
+    if mode == "rn":
+        return f"{a} {sign} {b}"
+    return _fma("f32", a, e.constant(0x3F800000, "f4"), b if sign == "+" else f"(-{b})", mode)
+
+
 def _add(e: BlockEmitter, i: Instruction) -> None:
     sign = "+" if i.op == "add" else "-"
     kind = i.types[0]
     if kind in ("f16x2", "bf16x2"):
         return _packed(e, i, 2, lambda v: f"{v[0]} {sign} {v[1]}")
+    if kind == "f32x2":
+        return _pair(e, i, 2, lambda v: _scalar_sum(e, v[0], sign, v[1], _mode(i)))
     if kind in FLOATS:
         a, b = float_operands(e, i, kind, 2)
         mode = _mode(i)
@@ -123,6 +145,10 @@ def _mul(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
     if kind in ("f16x2", "bf16x2"):
         return _packed(e, i, 2, lambda v: f"{v[0]} * {v[1]}")
+    if kind == "f32x2":
+        minus_zero = e.constant(1 << 31, "f4")
+        plain = _mode(i) == "rn"
+        return _pair(e, i, 2, lambda v: f"{v[0]} * {v[1]}" if plain else _fma("f32", v[0], v[1], minus_zero, _mode(i)))
     if kind in FLOATS:
         a, b = float_operands(e, i, kind, 2)
         mode = _mode(i)
@@ -174,6 +200,8 @@ def _fused(e: BlockEmitter, i: Instruction) -> None:
         if scalar == "bf16":
             return _packed(e, i, 3, lambda v: f"decode_bf16(fma_small({v[0]}, {v[1]}, {v[2]}, 'bf16', '{mode}'))")
         return _packed(e, i, 3, lambda v: f"fma_small({v[0]}, {v[1]}, {v[2]}, 'f16', '{mode}')")
+    if kind == "f32x2":
+        return _pair(e, i, 3, lambda v: _fma("f32", v[0], v[1], v[2], mode))
     a, b, c = float_operands(e, i, kind, 3)
     value = _fma(kind, a, b, c, mode)
     if kind == "bf16":
@@ -223,14 +251,42 @@ def _min_max(e: BlockEmitter, i: Instruction) -> None:
     kind = i.types[0]
     name = "minimum" if i.op == "min" else "maximum"
     nan = "NaN" in i.modifiers
+    count = len(i.inputs)
+    if count == 3 and kind != "f32":
+        raise e.fail(i, "has three source operands for f32 only")
+
+    def chosen(values: list[str]) -> str:
+        sizes = [e.assign(f"np.abs({v})") for v in values] if "abs" in i.modifiers else values
+        result = sizes[0]
+        for size in sizes[1:]:
+            result = e.assign(f"{name}({result}, {size}, {nan})")
+        if "xorsign" in i.modifiers:
+            sign = e.assign(" ^ ".join(f"np.signbit({v})" for v in values))
+            result = e.assign(f"where({sign}, -{result}, {result})")
+        return result
+
     if kind in ("f16x2", "bf16x2"):
-        return _packed(e, i, 2, lambda v: f"{name}({v[0]}, {v[1]}, {nan})")
+        return _packed(e, i, 2, chosen)
     if kind in FLOATS:
-        a, b = float_operands(e, i, kind, 2)
-        return _result(e, i, f"{name}({a}, {b}, {nan})", kind)
+        return _result(e, i, chosen(float_operands(e, i, kind, count)), kind)
     dtype = NUMPY_TYPE[kind]
-    e.define(i.outputs[0], f"np.{name}({e.use(i.inputs[0], dtype)}, {e.use(i.inputs[1], dtype)})", dtype)
-    return None
+    a, b = e.use(i.inputs[0], dtype), e.use(i.inputs[1], dtype)
+    value = f"np.{name}({a}, {b})"
+    return e.define(i.outputs[0], f"np.maximum({value}, 0)" if "relu" in i.modifiers else value, dtype)
+
+
+def _short_product(e: BlockEmitter, i: Instruction) -> None:
+    """``mul24`` and ``mad24``."""
+    dtype = NUMPY_TYPE[i.types[0]]
+    a, b = (e.assign(f"low_bits({e.use(operand, dtype)}, 24)") for operand in i.inputs[:2])
+    product = f"multiply_24({a}, {b}, {'hi' in i.modifiers})"
+    e.define(i.outputs[0], product if i.op == "mul24" else f"{product} + {e.use(i.inputs[2], dtype)}", dtype)
+
+
+def _dot(e: BlockEmitter, i: Instruction) -> None:
+    """``dp4a``: four products of bytes added up."""
+    a, b, c = (e.use(operand, "u4") for operand in i.inputs)
+    e.define(i.outputs[0], f"dot_bytes({a}, {b}, {c}, {i.types!r})", "u4")
 
 
 def _copysign(e: BlockEmitter, i: Instruction) -> None:
@@ -276,6 +332,7 @@ HANDLERS: dict[str, Handler] = {
     "add": _add, "sub": _add, "mul": _mul, "mad": _mad, "madc": _mad, "fma": _fused, "addc": _addc, "subc": _addc,
     "div": _div, "rem": _div, "sad": _sad, "abs": _abs_neg, "neg": _abs_neg, "min": _min_max, "max": _min_max,
     "copysign": _copysign, "ex2": _special, "lg2": _special, "sin": _special, "cos": _special, "tanh": _special,
-    "rsqrt": _special, "rcp": _rcp_sqrt, "sqrt": _rcp_sqrt,
+    "mul24": _short_product, "mad24": _short_product, "dp4a": _dot, "rsqrt": _special, "rcp": _rcp_sqrt,
+    "sqrt": _rcp_sqrt,
 }  # fmt: skip
 """Emitter of every opcode of this file."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from mlirstitch.runtime.emulator.counters import Tally
 from mlirstitch.runtime.emulator.reference.chunk import WARP, Array, Chunk, Mask
+from mlirstitch.runtime.emulator.reference.clusters import OFFSET_MASK, RANK_SHIFT
 from mlirstitch.runtime.emulator.reference.emit import Site
 
 _MANY = np.int16(-1)
@@ -36,17 +37,19 @@ class SharedMemory:
     """``size`` bytes for each block of the chunk. ``grain`` is the least width of any access, the unit of tags."""
 
     def __init__(
-        self, chunk: Chunk, size: int, grain: int, checks: bool, tally: Tally | None, *, races: bool = True
-    ) -> None:
+        self, chunk: Chunk, size: int, grain: int, checks: bool, tally: Tally | None, *, races: bool = True,
+        cluster: int = 1,
+    ) -> None:  # fmt: skip
         self._chunk = chunk
         self._size = size
         self._grain = grain
         self._tally = tally
+        self._cluster = cluster
         self._stride = max(-(-size // 32) * 32, 32)
         self._bytes = np.zeros((chunk.blocks, self._stride), np.uint8)
         grains = self._stride // grain
         self._written = np.zeros((chunk.blocks, grains), bool) if checks else None
-        races = races and checks and chunk.warps > 1
+        races = races and checks and chunk.warps > 1 and cluster == 1
         self._writer = np.zeros((chunk.blocks, grains), np.int16) if races else None
         self._reader = np.zeros((chunk.blocks, grains), np.int16) if races else None
         self._lane_warp = (np.arange(chunk.threads) // WARP + 1).astype(np.int16)
@@ -98,13 +101,24 @@ class SharedMemory:
         self._check_store(site, chosen)
         self._count(site, offsets, mask)
 
+    def store_async(self, site: Site, offsets: Array, values: Sequence[Array], mask: Mask) -> None:
+        """Write by ``cp.async``; here at once."""
+        self.store(site, offsets, values, mask)
+
+    def commit_async(self, mask: Mask) -> None:
+        """Nothing is in flight here."""
+
+    def wait_async(self, groups: int, all_groups: bool, mask: Mask) -> None:
+        """Nothing is in flight here."""
+
     def resolve(self, site: Site, offsets: Array, mask: Mask) -> tuple[Array, Array]:
         """Flat elements and the flat index of every active thread in order, for atomics."""
         offsets = _moved(site, offsets)
         full = self._chunk.full(offsets)
         self._check_bounds(site, full, mask)
         stride = self._stride // site.width
-        index = (full >> (site.width.bit_length() - 1)) + self._rows * stride
+        rows, inside = self._owners(site, full)
+        index = (inside >> (site.width.bit_length() - 1)) + rows * stride
         picked = index.reshape(-1) if mask is None else index[self._chunk.full(mask)]
         if self._written is not None:
             per = site.width // self._grain
@@ -124,6 +138,14 @@ class SharedMemory:
         """Places of the active threads; None if there are none. A finding for one out of bounds or misaligned."""
         shift = site.width.bit_length() - 1
         chunk = self._chunk
+        if self._cluster > 1 and int(offsets.max()) >> RANK_SHIFT:
+            full = np.ones(chunk.shape, bool) if mask is None else chunk.full(mask)
+            rows, threads = np.nonzero(full)
+            if not rows.size:
+                return None
+            self._check_bounds(site, chunk.full(offsets)[rows, threads], None, offsets, full)
+            owners, inside = (v[rows, threads] for v in self._owners(site, chunk.full(offsets)))
+            return _Selection((owners, inside >> shift), (rows, threads), self._lane_warp[threads])
         if mask is None:
             self._check_bounds(site, offsets, None)
             columns = offsets >> shift
@@ -145,6 +167,16 @@ class SharedMemory:
         self._check_bounds(site, picked, None, offsets, mask)
         return _Selection((rows, picked >> shift), (rows, threads), self._lane_warp[threads])
 
+    def _owners(self, site: Site, offsets: Array) -> tuple[Array, Array]:
+        """Row of the block whose memory every thread addresses, and the offset there, [blocks, threads]."""
+        rows = np.broadcast_to(self._rows, offsets.shape)
+        if self._cluster == 1:
+            return rows, offsets
+        rank = offsets >> RANK_SHIFT
+        if "shared::cluster" not in site.instruction.mnemonic and "shared" in site.instruction.modifiers:
+            rank = np.zeros_like(rank)
+        return np.where(rank > 0, rows // self._cluster * self._cluster + rank - 1, rows), offsets & OFFSET_MASK
+
     def _everyone(self) -> Array:
         return np.array([_MANY if self._chunk.warps > 1 else np.int16(1)])
 
@@ -163,6 +195,8 @@ class SharedMemory:
         if not picked.size:
             return
         width = site.bytes
+        if self._cluster > 1 and "shared::cta" not in site.instruction.mnemonic:
+            picked = np.where(picked >> RANK_SHIFT <= self._cluster, picked & OFFSET_MASK, picked)
         low, high = int(picked.min()), int(picked.max())
         misaligned = width > 1 and int(np.bitwise_or.reduce(picked, axis=None)) & (width - 1)
         if low < 0 or high + width > self._size or misaligned:

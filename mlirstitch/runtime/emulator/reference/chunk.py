@@ -101,9 +101,9 @@ def narrow_mask(mask: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(mask, shape)
 
 
-def merge(mask: Array, new: Array, old: Array | None) -> Array:
+def merge(mask: Mask, new: Array, old: Array | None) -> Array:
     """The register after a masked write."""
-    return new if old is None else np.where(mask, new, old)
+    return new if old is None or mask is None else np.where(mask, new, old)
 
 
 def both(mask: Mask, guard: Array) -> Array:

@@ -33,18 +33,9 @@ NUMPY_TYPE = {
     "b8": "u1", "u8": "u1", "s8": "i1",
     "b16": "u2", "u16": "u2", "s16": "i2", "f16": "f2", "bf16": "u2",
     "b32": "u4", "u32": "u4", "s32": "i4", "f32": "f4", "f16x2": "u4", "bf16x2": "u4", "tf32": "u4",
-    "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8",
+    "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8", "f32x2": "u8",
 }  # fmt: skip
 """numpy type of the values of a PTX type; bfloat16 and the packed types are bit patterns."""
-
-_SPECIALS = {
-    "%laneid": "x.lane_id",
-    "%warpid": "x.warp_id",
-    "%nwarpid": "x.warp_count",
-    "%smid": "x.zero",
-    "%nsmid": "x.one",
-    "%gridid": "x.zero",
-}
 
 
 @dataclass
@@ -362,15 +353,7 @@ class BlockEmitter:
         return self.assign(f"{name}.view('{dtype}')")
 
     def _special(self, name: str, dtype: str) -> str:
-        base, _, axis = name.partition(".")
-        if base in ("%tid", "%ntid", "%ctaid", "%nctaid") and axis in ("x", "y", "z"):
-            value = f"x.{base[1:]}[{'xyz'.index(axis)}]"
-        elif base in _SPECIALS:
-            value = _SPECIALS[base]
-        elif base.startswith("%lanemask_"):
-            value = f"x.lane_mask({base[10:]!r})"
-        else:
-            value = "x.clock()"
+        value = f"x.special({name!r})"
         return self.assign(value if dtype == "u4" else f"{value}.astype('{dtype}')")
 
     def _symbol(self, symbol: Symbol, dtype: str) -> str:

@@ -16,14 +16,16 @@ from mlirstitch.runtime.emulator.reference import (
     floats,
     integers,
     logic,
-    machine,
     matrix,
+    memory_unit,
     transfer,
 )
 from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
 from mlirstitch.runtime.emulator.reference.chunk import WARP, both, merge
+from mlirstitch.runtime.emulator.reference.clusters import by_cluster
 from mlirstitch.runtime.emulator.reference.emit import Handler, Program, emit
-from mlirstitch.runtime.emulator.reference.machine import BlockFunction, Launch, Machine
+from mlirstitch.runtime.emulator.reference.launch import BlockFunction, Launch
+from mlirstitch.runtime.emulator.reference.machine import Machine
 from mlirstitch.runtime.emulator.reference.sanitizer import Sanitizer
 
 _CHUNK_LANES = 16384
@@ -66,7 +68,7 @@ def _round_tf32(bits: np.ndarray[Any, Any], away: bool) -> np.ndarray[Any, Any]:
 FUNCTIONS: dict[str, Any] = {
     "np": np, "where": np.where, "merge": merge, "both": both,
     "half": _half, "join_halves": _join_halves, "round_tf32": _round_tf32,
-    "SHARED_WINDOW": np.uint64(machine.SHARED_WINDOW), "LOCAL_WINDOW": np.uint64(machine.LOCAL_WINDOW),
+    "SHARED_WINDOW": np.uint64(memory_unit.SHARED_WINDOW), "LOCAL_WINDOW": np.uint64(memory_unit.LOCAL_WINDOW),
     "decode_bf16": floats.decode_bf16, "encode_bf16": floats.encode_bf16, "flush": floats.flush,
     "saturate": floats.saturate, "minimum": floats.minimum, "maximum": floats.maximum, "narrow": floats.narrow,
     "fma_f32": floats.fma_f32, "fma_f64": floats.fma_f64, "fma_small": floats.fma_small,
@@ -79,6 +81,8 @@ FUNCTIONS: dict[str, Any] = {
     "funnel_shift": integers.funnel_shift, "permute": integers.permute, "extract_field": integers.extract_field,
     "insert_field": integers.insert_field, "leading_zeros": integers.leading_zeros,
     "find_leading": integers.find_leading, "reverse_bits": integers.reverse_bits, "logic3": integers.logic3,
+    "low_bits": integers.low_bits, "multiply_24": integers.multiply_24, "dot_bytes": integers.dot_bytes,
+    "bit_mask": integers.bit_mask, "extend": integers.extend,
     "add_saturated": integers.add_saturated, "clamp_cast": integers.clamp_cast,
 }  # fmt: skip
 """Names the generated code may use."""
@@ -107,6 +111,8 @@ class ReferenceEngine:
         budget: int,
         cooperative: bool,
         tally: Tally | None,
+        cluster: tuple[int, int, int] = (1, 1, 1),
+        dynamic_shared_bytes: int = 0,
         seed: int | None = None,
         defined: Mapping[int, np.ndarray[Any, Any]] | None = None,
     ) -> dict[str, int]:
@@ -131,7 +137,9 @@ class ReferenceEngine:
             symbols=symbols,
             grid=grid,
             block=block,
+            cluster=cluster,
             shared_bytes=shared_bytes,
+            dynamic_shared_bytes=dynamic_shared_bytes,
             checks=checks,
             budget=budget,
             cooperative=cooperative,
@@ -140,9 +148,13 @@ class ReferenceEngine:
             sanitizer=sanitizer,
             random=random,
         )
-        numbers = np.arange(total) if random is None or cooperative else random.permutation(total)
+        groups = by_cluster(grid, cluster)
+        if random is not None and not cooperative:
+            groups = groups[random.permutation(len(groups))]
+        numbers, size = groups.reshape(-1), groups.shape[1]
         on_chip = shared_bytes + threads * self.kernel.local_bytes
         step = total if cooperative else max(1, min(_CHUNK_LANES // threads, _CHUNK_BYTES // max(on_chip, 1)))
+        step = max(step // size, 1) * size
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
                 Machine(launch, numbers[first : first + step]).run()

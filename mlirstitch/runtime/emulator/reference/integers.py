@@ -182,3 +182,42 @@ def clamp_cast(a: Array, target: str) -> Array:
     low = max(int(limits.min), int(np.iinfo(a.dtype).min))
     high = min(int(limits.max), int(np.iinfo(a.dtype).max))
     return np.clip(a, a.dtype.type(low), a.dtype.type(high)).astype(target)
+
+
+def low_bits(a: Array, bits: int) -> Array:
+    """The low bits, zero- or sign-extended by the type."""
+    shift = a.dtype.type(8 * a.dtype.itemsize - bits)
+    return (a << shift) >> shift
+
+
+def multiply_24(a: Array, b: Array, high: bool) -> Array:
+    """``mul24`` of 24-bit operands: bits 0 to 31, or 16 to 47 of the product."""
+    product = multiply_wide(a, b)
+    return (product >> product.dtype.type(16) if high else product).astype(a.dtype)
+
+
+def dot_bytes(a: Array, b: Array, c: Array, kinds: tuple[str, str]) -> Array:
+    """``dp4a``: ``c`` plus the sum of products of the four bytes of ``a`` and ``b``; wraps."""
+    total = c.astype(np.int64)
+    for byte in range(4):
+        parts = [
+            (value >> _U32(8 * byte)).astype(np.uint8).view("i1" if kind == "s32" else "u1").astype(np.int64)
+            for value, kind in zip((a, b), kinds, strict=True)
+        ]
+        total = total + parts[0] * parts[1]
+    return total.astype(_U32)
+
+
+def bit_mask(position: Array, width: Array, clamp: bool) -> Array:
+    """``bmsk``: ``width`` ones from bit ``position``."""
+    start, count = position.astype(np.int64), width.astype(np.int64)
+    if not clamp:
+        start, count = start & 31, count & 31
+    start, count = np.minimum(start, 32), np.minimum(count, 32)
+    return shift_left(_ones(count, np.dtype(_U32)), start)
+
+
+def extend(a: Array, width: Array, clamp: bool) -> Array:
+    """``szext``: keep ``width`` low bits, zero- or sign-extended."""
+    count = (np.minimum(width, _U32(32)) if clamp else width & _U32(31)).astype(np.int64)
+    return extract_field(a, np.zeros((1, 1), _U32), count.astype(_U32))

@@ -59,6 +59,16 @@ def _bit_count(e: BlockEmitter, i: Instruction) -> None:
     return None
 
 
+def _bit_mask(e: BlockEmitter, i: Instruction) -> None:
+    clamp = "clamp" in i.modifiers
+    if i.op == "bmsk":
+        a, b = e.use(i.inputs[0], "u4"), e.use(i.inputs[1], "u4")
+        return e.define(i.outputs[0], f"bit_mask({a}, {b}, {clamp})", "u4")
+    dtype = NUMPY_TYPE[i.types[0]]
+    a, b = e.use(i.inputs[0], dtype), e.use(i.inputs[1], "u4")
+    return e.define(i.outputs[0], f"extend({a}, {b}, {clamp})", dtype)
+
+
 def _permute(e: BlockEmitter, i: Instruction) -> None:
     mode = i.modifiers[0] if i.modifiers else ""
     a, b, c = (e.use(operand, "u4") for operand in i.inputs)
@@ -136,6 +146,6 @@ HANDLERS: dict[str, Handler] = {
     "and": _logic, "or": _logic, "xor": _logic, "not": _not, "cnot": _not, "lop3": _logic3, "shl": _shift,
     "shr": _shift, "shf": _funnel, "bfe": _bit_field, "bfi": _bit_field, "bfind": _bit_count, "brev": _bit_count,
     "popc": _bit_count, "clz": _bit_count, "prmt": _permute, "selp": _selp, "slct": _slct, "mov": _mov, "pack": _pack,
-    "unpack": _unpack, "cvta": _cvta, "implicit": _implicit,
+    "bmsk": _bit_mask, "szext": _bit_mask, "unpack": _unpack, "cvta": _cvta, "implicit": _implicit,
 }  # fmt: skip
 """Emitter of every opcode of this file."""

@@ -15,6 +15,7 @@ import numpy as np
 from mlirstitch.runtime.emulator.counters import Tally
 from mlirstitch.runtime.emulator.ptx.ir import Instruction
 from mlirstitch.runtime.emulator.reference.allocations import Allocation, GlobalMemory
+from mlirstitch.runtime.emulator.reference.async_copies import AsyncCopies
 from mlirstitch.runtime.emulator.reference.block_memory import SharedMemory
 from mlirstitch.runtime.emulator.reference.chunk import Array, Chunk, Mask
 from mlirstitch.runtime.emulator.reference.clocks import Clocks
@@ -35,7 +36,7 @@ from mlirstitch.runtime.emulator.reference.history import (
 from mlirstitch.runtime.emulator.reference.lanes import Lanes, describe_lane
 
 _STRONG = frozenset({"relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"})
-_UPDATES = frozenset({"atom", "red"})
+_UPDATES = frozenset({"atom", "red", "mbarrier"})
 _VERBS = {
     WEAK_READ: "read", WEAK_WRITE: "wrote", STRONG_READ: "read", STRONG_WRITE: "updated", BLOCK_READ: "read",
     BLOCK_WRITE: "updated",
@@ -249,51 +250,72 @@ def _check_lost(chunk: Chunk, site: Site, lanes: Lanes, wanted: Array, after: Ar
 class SanitizedShared(SharedMemory):
     """Shared memory under the sanitizer; its own search for races is off."""
 
-    def __init__(self, chunk: Chunk, size: int, grain: int, tally: Tally | None, sanitizer: Sanitizer) -> None:
-        super().__init__(chunk, size, grain, True, tally, races=False)
+    def __init__(
+        self, chunk: Chunk, size: int, grain: int, tally: Tally | None, sanitizer: Sanitizer, cluster: int
+    ) -> None:
+        super().__init__(chunk, size, grain, True, tally, races=False, cluster=cluster)
         self._sanitizer = sanitizer
         self._history = History(chunk.blocks * (self._stride // grain), sanitizer.clocks)
+        self._copies = AsyncCopies(chunk, self._stride, grain, self._history)
 
-    def _note(self, site: Site, lanes: Lanes, writes: bool, changed: Array | None) -> None:
+    def _lanes(self, site: Site, offsets: Array, mask: Mask) -> tuple[Lanes, Array]:
+        """Active threads, and the place each accesses counted over the blocks of the chunk, in bytes."""
+        full = self._chunk.full(offsets + site.offset)
+        rows, inside = self._owners(site, full)
+        return Lanes(self._chunk, inside, mask), Lanes(self._chunk, inside + rows * self._stride, mask).address
+
+    def _note(self, site: Site, lanes: Lanes, places: Array, writes: bool, changed: Array | None) -> None:
         stride = self._stride
 
-        def locate(offset: int) -> str:
-            return f"at shared offset {offset % stride}"
+        def locate(place: int) -> str:
+            return f"at shared offset {place % stride}"
 
-        offset = lanes.address + lanes.rows * stride
+        self._copies.check(site, lanes, places)
         self._sanitizer.check(
-            self._chunk, site, self._history, lanes, offset, self._grain, writes, changed, slice(None), locate
+            self._chunk, site, self._history, lanes, places, self._grain, writes, changed, slice(None), locate
         )
 
-    def _current(self, lanes: Lanes, site: Site) -> Array:
-        return self._bytes[lanes.rows[:, None], lanes.address[:, None] + np.arange(site.bytes)]
+    def _current(self, places: Array, site: Site) -> Array:
+        return self._bytes.reshape(-1)[places[:, None] + np.arange(site.bytes)]
 
     def load(self, site: Site, offsets: Array, mask: Mask) -> Sequence[Array]:
         values = super().load(site, offsets, mask)
-        lanes = Lanes(self._chunk, offsets + site.offset, mask)
-        self._note(site, lanes, False, None)
+        lanes, places = self._lanes(site, offsets, mask)
+        self._note(site, lanes, places, False, None)
         self._sanitizer.synchronise(site, lanes, "shared", True, False)
         return values
 
     def store(self, site: Site, offsets: Array, values: Sequence[Array], mask: Mask) -> None:
         self._check_range(site, offsets, mask)
-        lanes = Lanes(self._chunk, offsets + site.offset, mask)
+        lanes, places = self._lanes(site, offsets, mask)
         wanted = _bytes_of(self._chunk, lanes, site, values)
-        before = self._current(lanes, site)
+        before = self._current(places, site)
         super().store(site, offsets, values, mask)
-        _check_lost(self._chunk, site, lanes, wanted, self._current(lanes, site), "shared")
-        self._note(site, lanes, True, _different(before, wanted, site.bytes, self._grain))
+        _check_lost(self._chunk, site, lanes, wanted, self._current(places, site), "shared")
+        self._note(site, lanes, places, True, _different(before, wanted, site.bytes, self._grain))
         self._sanitizer.synchronise(site, lanes, "shared", False, True)
+
+    def store_async(self, site: Site, offsets: Array, values: Sequence[Array], mask: Mask) -> None:
+        self.store(site, offsets, values, mask)
+        self._copies.start(site, *self._lanes(site, offsets, mask))
+
+    def commit_async(self, mask: Mask) -> None:
+        self._copies.commit(mask)
+
+    def wait_async(self, groups: int, all_groups: bool, mask: Mask) -> None:
+        self._copies.wait(groups, all_groups, mask)
 
     def resolve(self, site: Site, offsets: Array, mask: Mask) -> tuple[Array, Array]:
         found = super().resolve(site, offsets, mask)
-        lanes = Lanes(self._chunk, offsets + site.offset, mask)
-        self._note(site, lanes, True, None)
+        lanes, places = self._lanes(site, offsets, mask)
+        self._note(site, lanes, places, True, None)
         self._sanitizer.synchronise(site, lanes, "shared", True, True)
         return found
 
     def pass_barrier(self, rows: Array | None) -> None:
         """All threads of these blocks have met: what they did so far races with nothing any more."""
+        if self._cluster > 1:
+            return
         if rows is None:
             self._history.forget(slice(None))
             return

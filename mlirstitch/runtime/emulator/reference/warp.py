@@ -22,6 +22,12 @@ _REDUCERS: dict[str, tuple[np.ufunc, str]] = {
     "or": (np.bitwise_or, "zero"),
     "xor": (np.bitwise_xor, "zero"),
 }
+_FLOAT_REDUCERS: dict[str, tuple[np.ufunc, float]] = {
+    "min_number": (np.fmin, np.inf),
+    "max_number": (np.fmax, -np.inf),
+    "min_nan": (np.minimum, np.inf),
+    "max_nan": (np.maximum, -np.inf),
+}
 
 
 class WarpOperations:
@@ -134,12 +140,49 @@ class WarpOperations:
         if self._checks:
             self._check_members(site, members, mask)
         self._meet(mask)
+        if site.operation in _FLOAT_REDUCERS:
+            ufunc, neutral = _FLOAT_REDUCERS[site.operation]
+            held = self._chunk.by_warp(np.ascontiguousarray(self._chunk.full(value)), neutral)
+            held = np.where(self._active(mask), held, np.float32(neutral))
+            return self._spread(ufunc.reduce(held, axis=2).astype(value.dtype))
         ufunc, start = _REDUCERS[site.operation]
         limits = np.iinfo(value.dtype)
         neutral = {"zero": 0, "min": limits.min, "max": limits.max, "ones": -1 if limits.min < 0 else limits.max}[start]
         held = self._chunk.by_warp(np.ascontiguousarray(self._chunk.full(value)), neutral)
         held = np.where(self._active(mask), held, value.dtype.type(neutral))
         return self._spread(ufunc.reduce(held, axis=2).astype(value.dtype))
+
+    # ---- other
+    def elect(self, site: Site, members: Array, mask: Mask) -> tuple[Array, Array]:
+        """``elect.sync``: the lowest executing member, and whether it is the thread itself."""
+        if self._checks:
+            self._check_members(site, members, mask)
+        self._meet(mask)
+        lead = self._spread(np.argmax(self._active(mask), axis=2).astype(np.uint32))
+        return lead, lead == self._lane.astype(np.uint32)
+
+    def match_any(self, site: Site, value: Array, members: Array, mask: Mask) -> Array:
+        """``match.any.sync``: bits of the executing threads of the warp that hold the same value."""
+        return self._spread_lanes(self._equal(site, value, members, mask))
+
+    def match_all(self, site: Site, value: Array, members: Array, mask: Mask) -> tuple[Array, Array]:
+        """``match.all.sync``: bits of the executing threads if all hold the same value, else 0; and whether they do."""
+        bits = self._equal(site, value, members, mask)
+        every = self.active_mask(mask)
+        same = self._spread_lanes(bits) == every
+        return np.where(same, every, np.uint32(0)), same
+
+    def _equal(self, site: Site, value: Array, members: Array, mask: Mask) -> Array:
+        if self._checks:
+            self._check_members(site, members, mask)
+        self._meet(mask)
+        held = self._chunk.by_warp(np.ascontiguousarray(self._chunk.full(value)), 0)
+        active = self._active(mask)
+        same = (held[:, :, :, None] == held[:, :, None, :]) & active[:, :, None, :]
+        return (same * _WEIGHTS).sum(axis=3, dtype=np.uint32)
+
+    def _spread_lanes(self, by_lane: Array) -> Array:
+        return by_lane.reshape(by_lane.shape[0], -1)[:, : self._chunk.threads]
 
     def active_mask(self, mask: Mask) -> Array:
         """``activemask``."""
@@ -215,4 +258,9 @@ def _combine(operation: str, old: Array, operands: list[Array]) -> Array:
         return np.where((old == 0) | (old > value), value, old - old.dtype.type(1))
     if operation == "add_bf16":
         return encode_bf16(decode_bf16(old) + decode_bf16(value))
+    if operation in ("add_f16x2", "add_bf16x2"):
+        halves = np.ascontiguousarray(old).view(np.uint16), np.ascontiguousarray(value).view(np.uint16)
+        if operation == "add_f16x2":
+            return (halves[0].view(np.float16) + halves[1].view(np.float16)).view(np.uint32)
+        return encode_bf16(decode_bf16(halves[0]) + decode_bf16(halves[1])).view(np.uint32)
     raise AssertionError(operation)
