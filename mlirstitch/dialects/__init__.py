@@ -25,6 +25,7 @@ _OPENING, _CLOSING = frozenset("<({["), frozenset(">)}]")
 _BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[<>=]=|[<({\[\]})>]')  # arrows and comparisons close nothing
 MAX_NESTING = 1000
 """How deep brackets may nest in a text; MLIR overflows the stack at some ten thousand."""
+_DIVIDING_MAP = re.compile(r"\baffine_map\s*<[^>]*(?:->|>=)[^>]*?\b(?:mod|floordiv|ceildiv)\b[^>]*>")
 _LINALG_HINT = "lower to linalg on tensors (dialects linalg, tensor, arith, math, func) first"
 DIALECT_HINTS = {
     "torch": "lower to linalg on tensors first, or hand over the nn.Module itself",
@@ -61,6 +62,7 @@ def parse_module(text: str, source_name: str = _UNNAMED, context: ir.Context | N
         code = _QUOTED.sub(lambda match: " " * len(match[0]), text)
         _refuse_elided(code, source_name)
         _refuse_missing_resources(text, code, source_name)
+    _refuse_undefined_division(text, source_name, context)
     try:
         module = ir.Module.parse(text, context)
     except MLIRError as error:
@@ -126,6 +128,32 @@ def _refuse_missing_resources(text: str, code: str, source_name: str) -> None:
                 hint="print the module again without a limit (no --mlir-elide-resource-strings-if-larger)",
                 source=f"{source_name}:{line}",
             )
+
+
+def _refuse_undefined_division(text: str, source_name: str, context: ir.Context) -> None:
+    """The verifier of linalg ends the process on a map that divides by zero or by a negative number."""
+    for match in _DIVIDING_MAP.finditer(text):
+        try:
+            affine_map = ir.AffineMapAttr(ir.Attribute.parse(match[0], context)).value
+        except MLIRError:
+            continue  # no map, or one with an error that the parser of the module reports at its place
+        if any(_divides_by_nothing(expression) for expression in affine_map.results):
+            line = text.count("\n", 0, match.start()) + 1
+            raise MlirstitchError(
+                f"{match[0]} divides by zero or by a negative number",
+                hint="mod, floordiv and ceildiv are defined for positive numbers only",
+                source=f"{source_name}:{line}",
+            )
+
+
+def _divides_by_nothing(expression: ir.AffineExpr) -> bool:
+    if not isinstance(expression, ir.AffineBinaryExpr):
+        return False
+    if isinstance(expression, ir.AffineModExpr | ir.AffineFloorDivExpr | ir.AffineCeilDivExpr):
+        divisor = expression.rhs
+        if isinstance(divisor, ir.AffineConstantExpr) and divisor.value <= 0:
+            return True
+    return _divides_by_nothing(expression.lhs) or _divides_by_nothing(expression.rhs)
 
 
 def _parse_error(error: Exception, text: str, source_name: str) -> MlirstitchError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mlirstitch.errors import PassError
@@ -92,9 +92,17 @@ def describe(op: ir.Operation) -> str:
     """The op's name with the types of its operands and results: ``math.exp (f32) -> (f32)``."""
     if op.name == "func.func" or op.name == "gpu.func":
         return f"{op.name} {op.attributes['sym_name']}".replace('"', "@", 1).replace('"', "")
-    operands = ", ".join(str(value.type) for value in op.operands)
-    results = ", ".join(str(value.type) for value in op.results)
-    return f"{op.name} ({operands}) -> ({results})"
+    return f"{op.name} ({_types(op.operands)}) -> ({_types(op.results)})"
+
+
+MOST_TYPES = 8
+"""Of more operands than this a message names the first and counts the others."""
+
+
+def _types(values: Iterable[ir.Value]) -> str:
+    texts = [str(value.type) for value in values]
+    shown = ", ".join(texts[:MOST_TYPES])
+    return f"{shown}, and {len(texts) - MOST_TYPES} more" if len(texts) > MOST_TYPES else shown
 
 
 def refusal(op: ir.Operation, message: str, hint: str = "") -> PassError:

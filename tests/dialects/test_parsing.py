@@ -47,6 +47,30 @@ def test_malformed_text_is_refused_at_its_line(text: str, source: str, message: 
     assert hint in caught.value.hint
 
 
+GENERIC = """
+func.func @main(%x: tensor<8xf32>, %y: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = linalg.generic {indexing_maps = [MAP, affine_map<(i)->(i)>], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%y : tensor<8xf32>) {
+    ^bb0(%a: f32, %b: f32):
+      linalg.yield %a : f32
+    } -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    "result", ["i mod 0", "i floordiv 0", "i ceildiv 0", "i mod -2", "i + 2 * (i floordiv (1 - 1))", "i mod (3 mod 0)"]
+)
+def test_a_map_that_divides_by_nothing_is_refused_before_mlir_dies_of_it(result: str) -> None:
+    with pytest.raises(MlirstitchError, match="divides by zero or by a negative number") as caught:
+        parse_module(GENERIC.replace("MAP", f"affine_map<(i) -> ({result})>"), "m.mlir")
+    assert caught.value.source == "m.mlir:3"
+
+
+def test_a_map_that_divides_by_a_positive_number_is_read() -> None:
+    parse_module(GENERIC.replace("MAP", "affine_map <(i) -> ((i ceildiv 2) mod 4 + i floordiv 3)>"))
+
+
 CONSTANT = (
     "func.func @main() -> tensor<8xf32> {{\n  %0 = arith.constant {} : tensor<8xf32>\n  return %0 : tensor<8xf32>\n}}"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ LINALG_REFUSED = frozenset(
     )
 )
 DIALECTS = ("arith", "math", "linalg", "tensor")
+MOST_ELEMENTS = 2**45
+"""A larger tensor fits into no address space (48 bits), and offsets into several of them into no 64-bit integer."""
 OTHER_OPS = frozenset(("func.func", "func.return", "cf.assert"))
 
 HINTS = {
@@ -49,8 +52,8 @@ class RejectUnsupported(Pass):
     """Refuse modules that the compiler cannot translate, naming op, types, source line and a way out.
 
     Refused are: no public ``@main``, or other functions beside it; arguments and results that are not ranked static
-    tensors of a supported element type; ops outside arith, math, linalg and tensor (``tm_tensor``, ``scf``, complex
-    numbers, unregistered dialects ...); elided constants, whose data is gone.
+    tensors of a supported element type; tensors larger than an address space; ops outside arith, math, linalg and
+    tensor (``tm_tensor``, ``scf``, complex numbers, unregistered dialects ...); elided constants, whose data is gone.
     """
 
     NAME = "normalize-reject-unsupported"
@@ -119,11 +122,19 @@ def _why_unsupported(type_: ir.Type, dynamic: bool = False) -> str:
         element = type_.element_type
     if isinstance(element, ir.ComplexType):
         return "complex numbers are not supported"
-    if isinstance(element, ir.IndexType | ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type):
-        return ""
-    if isinstance(element, ir.IntegerType) and element.is_signless and element.width in (1, 8, 16, 32, 64):
-        return ""
-    return f"element type {element} is not supported"
+    if not _is_supported(element):
+        return f"element type {element} is not supported"
+    if isinstance(type_, ir.RankedTensorType) and type_.has_static_shape:
+        elements = math.prod(type_.shape)
+        if elements > MOST_ELEMENTS:
+            return f"{elements} elements are more than the {MOST_ELEMENTS} that can be addressed"
+    return ""
+
+
+def _is_supported(element: ir.Type) -> bool:
+    if isinstance(element, ir.IntegerType):
+        return element.is_signless and element.width in (1, 8, 16, 32, 64)
+    return isinstance(element, ir.IndexType | ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type)
 
 
 def _check_op(op: ir.Operation, dynamic: bool) -> None:

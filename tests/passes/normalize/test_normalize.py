@@ -212,3 +212,19 @@ def test_a_long_chain_of_scalars_does_not_exhaust_the_stack() -> None:
         "%r = tensor.splat %v1500 : tensor<2xf32>\nreturn %r : tensor<2xf32>\n}"
     )
     np.testing.assert_array_equal(reference.run(_normalized(text), [np.float32(1)])[0], [1, 1])
+
+
+def test_a_concat_of_many_tensors_becomes_a_tree() -> None:
+    count = 200
+    names = ", ".join(f"%x{k}" for k in range(count))
+    arguments = ", ".join(f"%x{k}: tensor<1x2xf32>" for k in range(count))
+    types = ", ".join(["tensor<1x2xf32>"] * count)
+    text = f"""
+func.func @main({arguments}) -> tensor<{count}x2xf32> {{
+  %0 = tensor.concat dim(0) {names} : ({types}) -> tensor<{count}x2xf32>
+  return %0 : tensor<{count}x2xf32>
+}}"""
+    normalized = _normalized(text)
+    assert max(line.count("%arg") for line in normalized.splitlines() if "tensor.concat" in line) <= 64
+    inputs = [np.array([[k, -k]], np.float32) for k in range(count)]
+    np.testing.assert_array_equal(reference.run(normalized, inputs)[0], np.concatenate(inputs))

@@ -6,6 +6,13 @@ module {
 
 // -----
 
+// expected-error @below {{has type tensor<4000000000x4000000000xf32>: 16000000000000000000 elements are more than}}
+func.func @main(%a: tensor<4000000000x4000000000xf32>) -> tensor<4000000000x4000000000xf32> {
+  return %a : tensor<4000000000x4000000000xf32>
+}
+
+// -----
+
 func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   // expected-error @below {{this op is not supported}}
   %0 = "tm_tensor.scan"(%a) : (tensor<4xf32>) -> tensor<4xf32>
