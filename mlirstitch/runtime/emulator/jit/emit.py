@@ -271,7 +271,7 @@ class KernelEmitter:
         if base in ("%tid", "%ntid", "%ctaid", "%nctaid") and axis in ("x", "y", "z"):
             return self._position(base, "xyz".index(axis))
         if base == "%laneid":
-            return Value(b.constant(0, "i32"), 1, 0, WARP - 1, 0, True)
+            return Value(b.constant(0, "i32"), 1, 0, WARP - 1, 32, True)
         warps = -(-self.special.threads // WARP)
         if base == "%warpid":
             return Value(b.field(self.warp, Warp.NUMBER, "i64").resize("i32"), 0, 0, warps - 1, 0, True)
@@ -303,7 +303,8 @@ class KernelEmitter:
             return self.number(0, "i32")
         place = Warp.THREAD_IDS + 128 * axis
         if axis == 0 and (x % WARP == 0 or y * z == 1):
-            return Value(b.field(self.warp, place, "i32"), 1, 0, -(-x // WARP) * WARP - 1, 0, True)
+            high = -(-x // WARP) * WARP - 1
+            return Value(b.field(self.warp, place, "i32"), 1, 0, high, trailing_zeros(WARP, 32), True)
         if x % WARP == 0:
             return Value(b.field(self.warp, place, "i32"), 0, 0, extent - 1, 0, True)
         return Value(b.load(b.at(self.warp, place), "i32", True), invariant=True)

@@ -22,15 +22,11 @@ def _logic(e: KernelEmitter, i: Instruction) -> None:
     elif i.op == "and" and kind != "pred":
         for one, other in ((a, b), (b, a)):
             if known is None and other.constant is not None:
-                known = values.mask_low(one, other.constant, one.first.bits)
+                known = values.mask(one, other.constant, one.first.bits)
     if known is not None:
         return e.define(i.outputs[0], known)
     x, y = e.together([a, b])
     value = {"and": x.__and__, "or": x.__or__, "xor": x.__xor__}[i.op](y)
-    if i.op == "and" and not value.vector and kind != "pred":
-        low = [v.high for v in (a, b) if v.bounded]
-        zeros = max(a.zeros, b.zeros)
-        return e.define(i.outputs[0], Value(value, 0, 0, min(low) if low else -1, zeros, e.pure))
     e.result(i.outputs[0], value)
     return None
 
@@ -51,12 +47,10 @@ def _shift(e: KernelEmitter, i: Instruction) -> None:
             known = values.shift_left(a, amount.value, width)
             if known is not None:
                 return e.define(i.outputs[0], known)
-        elif a.uniform and a.bounded and not (signed and a.high >> (width - 1)):
-            shifted = Value(
-                a.first >> amount.value, 0, a.low >> amount.value, a.high >> amount.value,
-                max(a.zeros - amount.value, 0), a.invariant,
-            )  # fmt: skip
-            return e.define(i.outputs[0], shifted)
+        elif not signed or (a.bounded and not a.high >> (width - 1)):
+            known = values.shift_right(a, amount.value)
+            if known is not None:
+                return e.define(i.outputs[0], known)
         (x,) = e.together([a])
         return e.result(i.outputs[0], shift(x, x.other(amount.value), i.op == "shl", signed))
     x, count = e.together([a, e.integer(amount, "u32")])

@@ -22,7 +22,7 @@ class Value:
         step: see ``first``.
         low, high: bounds of the value of every thread as an unsigned number, if known; a ramp within bounds does not
             wrap.
-        zeros: that many low bits are 0 for all threads.
+        aligned: that many low bits of ``first`` are 0, if it is a scalar.
         invariant: a function of block, thread and parameters alone, so that it may be computed at any time and for
             any thread.
     """
@@ -31,7 +31,7 @@ class Value:
     step: int = 0
     low: int = 0
     high: int = -1
-    zeros: int = 0
+    aligned: int = 0
     invariant: bool = False
 
     @property
@@ -43,6 +43,13 @@ class Value:
     def ramp(self) -> bool:
         """A scalar with a step."""
         return not self.first.vector and self.step != 0
+
+    @property
+    def zeros(self) -> int:
+        """That many low bits are 0 for all threads."""
+        if self.first.vector:
+            return 0
+        return min(self.aligned, trailing_zeros(self.step, 64)) if self.step else self.aligned
 
     @property
     def bounded(self) -> bool:
@@ -69,7 +76,7 @@ def add(a: Value, b: Value, width: int) -> Value | None:
     if a.first.vector or b.first.vector:
         return None
     low, high = _bounds(a.low + b.low, a.high + b.high, width) if a.bounded and b.bounded else (0, -1)
-    return Value(a.first + b.first, a.step + b.step, low, high, min(a.zeros, b.zeros), a.invariant and b.invariant)
+    return Value(a.first + b.first, a.step + b.step, low, high, min(a.aligned, b.aligned), a.invariant and b.invariant)
 
 
 def subtract(a: Value, b: Value, width: int) -> Value | None:
@@ -77,7 +84,7 @@ def subtract(a: Value, b: Value, width: int) -> Value | None:
     if a.first.vector or b.first.vector:
         return None
     low, high = _bounds(a.low - b.high, a.high - b.low, width) if a.bounded and b.bounded else (0, -1)
-    return Value(a.first - b.first, a.step - b.step, low, high, min(a.zeros, b.zeros), a.invariant and b.invariant)
+    return Value(a.first - b.first, a.step - b.step, low, high, min(a.aligned, b.aligned), a.invariant and b.invariant)
 
 
 def multiply(a: Value, b: Value, width: int) -> Value | None:
@@ -93,8 +100,8 @@ def multiply(a: Value, b: Value, width: int) -> Value | None:
         return None
     low, high = _bounds(a.low * b.low, a.high * b.high, width) if a.bounded and b.bounded else (0, -1)
     step = _signed(a.step * factor, width) if factor is not None else 0
-    zeros = min(a.zeros + b.zeros, width)
-    return Value(a.first * b.first, step, low, high, zeros, a.invariant and b.invariant)
+    aligned = min(a.aligned + b.aligned, width)
+    return Value(a.first * b.first, step, low, high, aligned, a.invariant and b.invariant)
 
 
 def shift_left(a: Value, amount: int, width: int) -> Value | None:
@@ -103,7 +110,7 @@ def shift_left(a: Value, amount: int, width: int) -> Value | None:
         return None
     low, high = _bounds(a.low << amount, a.high << amount, width) if a.bounded else (0, -1)
     step = _signed(a.step << amount, width)
-    return Value(a.first << amount, step, low, high, min(a.zeros + amount, width), a.invariant)
+    return Value(a.first << amount, step, low, high, min(a.aligned + amount, width), a.invariant)
 
 
 def combine_disjoint(a: Value, b: Value, width: int) -> Value | None:
@@ -114,10 +121,43 @@ def combine_disjoint(a: Value, b: Value, width: int) -> Value | None:
     return None
 
 
-def mask_low(a: Value, mask: int, width: int) -> Value | None:
-    """``a & mask`` where that changes nothing, else None."""
-    if a.bounded and mask == (1 << mask.bit_length()) - 1 and a.high <= mask:
+def shift_right(a: Value, amount: int) -> Value | None:
+    """Unsigned shift by a known amount of a value that is no vector and stays none, else None."""
+    if a.first.vector:
+        return None
+    bounds = (a.low >> amount, a.high >> amount) if a.bounded else (0, -1)
+    aligned = max(a.aligned - amount, 0)
+    if a.uniform:
+        return Value(a.first >> amount, 0, *bounds, aligned, a.invariant)
+    if a.aligned < amount or not a.bounded or a.step < 0:
+        return None
+    if reach(a.step) < 1 << amount:
+        return Value(a.first >> amount, 0, *bounds, aligned, a.invariant)
+    if a.step % (1 << amount) == 0:
+        return Value(a.first >> amount, a.step >> amount, *bounds, aligned, a.invariant)
+    return None
+
+
+def mask(a: Value, bits: int, width: int) -> Value | None:
+    """``a & bits`` where the result is no vector, else None."""
+    if a.first.vector:
+        return None
+    upper = ~bits & ((1 << width) - 1)
+    bits |= (1 << a.zeros) - 1
+    low = bits + 1 & bits == 0
+    if a.bounded and low and a.high <= bits:
         return a
+    if a.uniform:
+        high = min(bits, a.high) if a.bounded else bits
+        return Value(a.first & bits, 0, 0, high, max(a.aligned, trailing_zeros(bits, width)), a.invariant)
+    span = reach(a.step)
+    if a.step < 0 or span >= 1 << a.aligned:
+        return None
+    # No thread differs from the first one in the bits from `aligned` up.
+    if low and bits < 1 << a.aligned and span <= bits:
+        return Value(a.first.other(0), a.step, 0, span, width, a.invariant)
+    if upper + 1 & upper == 0 and span <= upper < 1 << a.aligned:
+        return Value(a.first, 0, *((a.low & bits, a.high) if a.bounded else (0, -1)), a.aligned, a.invariant)
     return None
 
 
@@ -137,7 +177,7 @@ def truncate(a: Value, kind: str) -> Value | None:
         return None
     width = BITS[kind]
     low, high = _bounds(a.low, a.high, width) if a.bounded else (0, -1)
-    return Value(a.first.resize(kind), _signed(a.step, width), low, high, min(a.zeros, width), a.invariant)
+    return Value(a.first.resize(kind), _signed(a.step, width), low, high, min(a.aligned, width), a.invariant)
 
 
 def _signed(number: int, width: int) -> int:
