@@ -13,7 +13,7 @@ from mlir import ir
 
 from mlirstitch.errors import PassError
 
-_FIELDS = {"template", "grid", "block", "vector", "shared_bytes", "parameters", "schemes"}
+_FIELDS = {"template", "grid", "block", "vector", "shared_bytes", "parameters", "schemes", "scratch", "tickets"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,11 @@ class Schedule:
         vector: elements a thread handles per access.
         shared_bytes: dynamic shared memory, bytes (static shared memory is declared in the kernel).
         parameters: further integers or strings the template needs (``{"rows_per_block": 4, "mode": "warp"}``).
-        schemes: composition scheme of every sub-root, by position among the cluster's ops: "thread", "warp", "block".
+        schemes: composition scheme of every sub-root, by position among the cluster's ops: "thread", "warp", "block",
+            "grid".
+        scratch: (element type in memory, elements) of every buffer in global memory that the kernel needs for itself
+            while it runs; arguments of the kernel behind its outputs. Contents are undefined when it starts.
+        tickets: counters (i32, 0 whenever no kernel runs) it needs; the last argument, if any.
     """
 
     template: str
@@ -37,6 +41,8 @@ class Schedule:
     shared_bytes: int = 0
     parameters: tuple[tuple[str, int | str], ...] = field(default=())
     schemes: tuple[tuple[int, str], ...] = field(default=())
+    scratch: tuple[tuple[str, int], ...] = field(default=())
+    tickets: int = 0
 
     def parameter(self, name: str, default: Any = None) -> Any:
         """The named parameter, or ``default``."""
@@ -45,8 +51,16 @@ class Schedule:
 
 def schedule_to_attribute(schedule: Schedule) -> ir.Attribute:
     """The attribute for ``schedule``, in the current context."""
+    fields: dict[str, ir.Attribute] = {}
+    if schedule.scratch:
+        fields["scratch"] = ir.ArrayAttr.get(
+            [ir.ArrayAttr.get([ir.StringAttr.get(kind), _integer(size)]) for kind, size in schedule.scratch]
+        )
+    if schedule.tickets:
+        fields["tickets"] = _integer(schedule.tickets)
     return ir.DictAttr.get(
         {
+            **fields,
             "template": ir.StringAttr.get(schedule.template),
             "grid": ir.DenseI64ArrayAttr.get(list(schedule.grid)),
             "block": ir.DenseI64ArrayAttr.get(list(schedule.block)),
@@ -63,7 +77,7 @@ def schedule_to_attribute(schedule: Schedule) -> ir.Attribute:
 
 
 def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
-    """Read :func:`schedule_to_attribute`; ``vector``, ``shared_bytes``, ``parameters``, ``schemes`` may be left out.
+    """Read :func:`schedule_to_attribute`; all fields but ``template``, ``grid`` and ``block`` may be left out.
 
     Raises :class:`PassError` naming the field for anything that is not a schedule.
     """
@@ -75,11 +89,13 @@ def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
     if unknown or missing:
         problem = f"has the unknown field {unknown[0]!r}" if unknown else f"lacks {missing[0]!r}"
         raise PassError(f"stitch.schedule {problem}: {attribute}", hint=f"fields: {', '.join(sorted(_FIELDS))}")
-    parameters, schemes = fields.get("parameters"), fields.get("schemes")
+    parameters, schemes, scratch = fields.get("parameters"), fields.get("schemes"), fields.get("scratch")
     if parameters is not None and not isinstance(parameters, ir.DictAttr):
         raise PassError(f"stitch.schedule: parameters is not a dictionary: {parameters}")
     if schemes is not None and not isinstance(schemes, ir.ArrayAttr):
         raise PassError(f"stitch.schedule: schemes is not an array: {schemes}")
+    if scratch is not None and not isinstance(scratch, ir.ArrayAttr):
+        raise PassError(f"stitch.schedule: scratch is not an array: {scratch}")
     return Schedule(
         template=_string(fields["template"], "template"),
         grid=_triple(fields["grid"], "grid"),
@@ -88,6 +104,8 @@ def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
         shared_bytes=_number(fields["shared_bytes"], "shared_bytes") if "shared_bytes" in fields else 0,
         parameters=tuple((named.name, _integer_or_string(named.attr, named.name)) for named in parameters or ()),
         schemes=tuple(_scheme(entry) for entry in schemes or ()),
+        scratch=tuple(_scratch(entry) for entry in scratch or ()),
+        tickets=_number(fields["tickets"], "tickets") if "tickets" in fields else 0,
     )
 
 
@@ -123,3 +141,10 @@ def _scheme(attribute: ir.Attribute) -> tuple[int, str]:
     if len(parts) != 2:
         raise PassError(f'stitch.schedule: a scheme is not [position, "name"]: {attribute}')
     return _number(parts[0], "schemes"), _string(parts[1], "schemes")
+
+
+def _scratch(attribute: ir.Attribute) -> tuple[str, int]:
+    parts = list(attribute) if isinstance(attribute, ir.ArrayAttr) else []
+    if len(parts) != 2 or _number(parts[1], "scratch") < 1:
+        raise PassError(f'stitch.schedule: a scratch buffer is not ["type", elements]: {attribute}')
+    return _string(parts[0], "scratch"), _number(parts[1], "scratch")

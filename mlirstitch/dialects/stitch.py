@@ -245,7 +245,7 @@ SCHEDULE = StitchAttribute(
     "stitch.schedule",
     ("func.func",),
     SCHEDULE_CODEC,
-    "how the cluster runs: template, grid, block, vector, shared_bytes, parameters, schemes",
+    "how the cluster runs: template, grid, block, vector, shared_bytes, parameters, schemes, scratch, tickets",
 )
 LIBRARY_OP = StitchAttribute(
     "stitch.library", ("linalg.*",), STRING, "library routine (a linalg op's name) that computes this op"
@@ -257,7 +257,10 @@ NOALIAS = StitchAttribute(
     "stitch.noalias", (ARGUMENT, RESULT), BOOL, "false: this buffer of the cluster may overlap another one"
 )
 BUFFERS = StitchAttribute(
-    "stitch.buffers", ("func.func",), _array_of(FIELDS), "all buffers of @main: arguments, outputs, temporaries"
+    "stitch.buffers",
+    ("func.func",),
+    _array_of(FIELDS),
+    "all buffers of @main: arguments, outputs, tickets, temporaries",
 )
 RESULTS = StitchAttribute("stitch.results", ("func.func",), INTEGERS, "number of the buffer that holds each result")
 COPIES = StitchAttribute(
@@ -269,6 +272,9 @@ TEMPORARY_BYTES = StitchAttribute(
 )
 READS = StitchAttribute("stitch.reads", ("func.call",), INTEGERS, "buffer number of every operand")
 WRITES = StitchAttribute("stitch.writes", ("func.call",), INTEGERS, "buffer number of every result")
+WORKSPACE = StitchAttribute(
+    "stitch.workspace", ("func.call",), INTEGERS, "numbers of the buffers the kernel works in: scratch, then tickets"
+)
 BUFFER = StitchAttribute(
     "stitch.buffer", (ARGUMENT, "memref.view"), FIELDS, "the tensor in this memref: role, name, shape, dtype"
 )
@@ -278,7 +284,7 @@ ACCESS = StitchAttribute(
     ("gpu.launch_func", "func.call"),
     _array_of(STRING),
     "whether the step reads or writes each of its arguments",
-    ("read", "write"),
+    ("read", "write", "readwrite"),
 )
 TEMPLATE = StitchAttribute("stitch.template", ("gpu.launch_func",), STRING, "template that emitted the kernel")
 BOUND = StitchAttribute(

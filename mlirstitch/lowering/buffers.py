@@ -45,7 +45,7 @@ class Buffer:
     """Contiguous row-major memory of one tensor.
 
     Attributes:
-        role: "input", "weight", "constant", "output" or "temporary".
+        role: "input", "weight", "constant", "output", "persistent" (tickets: 0 whenever no kernel runs) or "temporary".
         name: unique among arguments, among outputs, among temporaries.
         shape: sizes; () for a 0-d tensor.
         dtype: a key of :data:`DTYPE_BYTES`.
@@ -105,12 +105,13 @@ class Buffer:
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """Buffers of a host function, by number: its arguments, then its outputs, then its temporaries.
+    """Buffers of a host function, by number: its arguments, its outputs, tickets if any, then its temporaries.
 
     Attributes:
         buffers: all of them.
         results: buffer that holds each result of the function at the end (an argument's for a mutation).
         reads, writes: buffer of every operand and every result, for each call in order.
+        workspaces: buffers each call's kernel works in, for each call in order: scratch, then tickets.
         copies: (from, to) pairs to run in order after the last call.
         arena_bytes: size of the temporaries' common allocation.
     """
@@ -119,6 +120,7 @@ class BufferPlan:
     results: tuple[int, ...]
     reads: tuple[tuple[int, ...], ...]
     writes: tuple[tuple[int, ...], ...]
+    workspaces: tuple[tuple[int, ...], ...]
     copies: tuple[tuple[int, int], ...]
     arena_bytes: int
 
@@ -148,9 +150,12 @@ def annotate(main: ir.Operation, plan: BufferPlan) -> None:
     stitch.COPIES.set(main, plan.copies)
     stitch.ARENA_BYTES.set(main, plan.arena_bytes)
     stitch.TEMPORARY_BYTES.set(main, plan.temporary_bytes)
-    for call, reads, writes in zip(host_calls(main), plan.reads, plan.writes, strict=True):
+    calls = zip(host_calls(main), plan.reads, plan.writes, plan.workspaces, strict=True)
+    for call, reads, writes, workspace in calls:
         stitch.READS.set(call, reads)
         stitch.WRITES.set(call, writes)
+        if workspace:
+            stitch.WORKSPACE.set(call, workspace)
 
 
 def read_plan(main: ir.Operation) -> BufferPlan:
@@ -163,6 +168,7 @@ def read_plan(main: ir.Operation) -> BufferPlan:
         stitch.RESULTS.require(main),
         tuple(stitch.READS.require(call) for call in calls),
         tuple(stitch.WRITES.require(call) for call in calls),
+        tuple(stitch.WORKSPACE.get(call) or () for call in calls),
         tuple((pair[0], pair[1]) for pair in stitch.COPIES.require(main)),
         stitch.ARENA_BYTES.require(main),
     )

@@ -13,12 +13,16 @@ from mlir import ir
 
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import refusal, source_line
+from mlirstitch.dialects.schedule import Schedule
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.arena import Lifetime, assign_offsets
-from mlirstitch.lowering.buffers import Buffer, BufferPlan, annotate, host_function
+from mlirstitch.lowering.buffers import MEMORY_TYPES, Buffer, BufferPlan, annotate, host_function
 from mlirstitch.passes.base import Pass, register_pass
+from mlirstitch.passes.structured import functions, symbol_name
 
 _DTYPE_OF_TYPE = {element: name for name, element in stitch.DTYPES.items() if name != "uint8"}
+_DTYPE_IN_MEMORY = {element: name for name, element in MEMORY_TYPES.items() if name not in ("uint8", "bool")}
+_NO_SCHEDULE = Schedule("", (1, 1, 1), (1, 1, 1))
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
@@ -45,18 +49,22 @@ class _Planner:
                 )
         self.buffers: list[Buffer] = []
         self.homes: dict[ir.Value, int] = {}
+        self.schedules = _schedules(main)
 
     def plan(self) -> BufferPlan:
         self._add_arguments()
         mutations = self._mutations()
         results = self._add_outputs(mutations)
+        tickets = self._add_tickets()
         self._place_call_results(results, mutations)
         copies = self._copies(results, mutations)
         reads = tuple(tuple(self.homes[_root(v)] for v in call.operands) for call in self.calls)
         writes = tuple(tuple(self.homes[v] for v in call.results) for call in self.calls)
+        workspaces = self._add_workspaces(tickets)
         _check_names(self.buffers)
-        arena = self._place_temporaries(reads, writes, copies)
-        return BufferPlan(tuple(self.buffers), tuple(results), reads, writes, tuple(copies), arena)
+        touched = [r + w + s for r, w, s in zip(reads, writes, workspaces, strict=True)]
+        arena = self._place_temporaries([*touched, *copies])
+        return BufferPlan(tuple(self.buffers), tuple(results), reads, writes, workspaces, tuple(copies), arena)
 
     def _add(self, buffer: Buffer) -> int:
         self.buffers.append(buffer)
@@ -173,15 +181,37 @@ class _Planner:
             back.append((source, target))
         return copies + back
 
-    def _place_temporaries(
-        self,
-        reads: tuple[tuple[int, ...], ...],
-        writes: tuple[tuple[int, ...], ...],
-        copies: list[tuple[int, int]],
-    ) -> int:
+    def _add_tickets(self) -> dict[int, int]:
+        """One buffer of counters for all launches that need as many.
+
+        Launches run one after the other, and each puts its counters back to 0.
+        """
+        counts = sorted({self._schedule(call).tickets for call in self.calls} - {0})
+        return {count: self._add(Buffer("persistent", f"tickets{count}", (count,), "int32")) for count in counts}
+
+    def _add_workspaces(self, tickets: dict[int, int]) -> tuple[tuple[int, ...], ...]:
+        """Scratch of every call, alive during its step only, then the tickets if it needs some."""
+        found: list[tuple[int, ...]] = []
+        for step, call in enumerate(self.calls):
+            schedule = self._schedule(call)
+            unknown = [kind for kind, _ in schedule.scratch if kind not in _DTYPE_IN_MEMORY]
+            if unknown:
+                raise refusal(call, f"its kernel asks for scratch memory of type {unknown[0]}, which no buffer holds")
+            numbers = [
+                self._add(Buffer("temporary", f"scratch{step}_{number}", (size,), _DTYPE_IN_MEMORY[kind]))
+                for number, (kind, size) in enumerate(schedule.scratch)
+            ]
+            if schedule.tickets:
+                numbers.append(tickets[schedule.tickets])
+            found.append(tuple(numbers))
+        return tuple(found)
+
+    def _schedule(self, call: ir.Operation) -> Schedule:
+        return self.schedules.get(ir.FlatSymbolRefAttr(call.attributes["callee"]).value, _NO_SCHEDULE)
+
+    def _place_temporaries(self, touches: list[tuple[int, ...]]) -> int:
         """Set the offsets of the temporaries; returns the size of the arena."""
         spans: dict[int, tuple[int, int]] = {}
-        touches = [*(r + w for r, w in zip(reads, writes, strict=True)), *copies]
         for step, numbers in enumerate(touches):
             for number in numbers:
                 first, _ = spans.get(number, (step, step))
@@ -192,6 +222,17 @@ class _Planner:
         for number, offset in zip(temporaries, offsets, strict=True):
             self.buffers[number] = replace(self.buffers[number], offset=offset)
         return arena
+
+
+def _schedules(main: ir.Operation) -> dict[str, Schedule]:
+    """The schedule of every function of the module that has one."""
+    found: dict[str, Schedule] = {}
+    if main.parent is not None:
+        for function in functions(main.parent.operation):
+            schedule = stitch.SCHEDULE.get(function)
+            if schedule is not None:
+                found[symbol_name(function)] = schedule
+    return found
 
 
 def _root(value: ir.Value) -> ir.Value:
@@ -234,7 +275,7 @@ def _check_names(buffers: list[Buffer]) -> None:
     seen: set[tuple[bool, str]] = set()
     for buffer in buffers:
         key = (buffer.role == "output", buffer.name)
-        if key in seen and buffer.role != "temporary":
+        if key in seen and buffer.role not in ("temporary", "persistent"):
             raise PassError(
                 f"two {'results' if key[0] else 'arguments'} of @main are named {buffer.name!r}",
                 hint="give each its own stitch.name",
@@ -253,7 +294,8 @@ class PlanBuffers(Pass):
 
     A result is computed into its output buffer; a result that is an argument, a reshape of another result or the
     same value twice is copied at the end, as are new contents of arguments unless nothing reads the old ones any more.
-    Temporaries share one arena by liveness.
+    Temporaries, and the scratch memory that schedules ask for, share one arena by liveness. Tickets are persistent
+    buffers of the program; ``stitch.workspace`` on a call says which of them its kernel works in.
     """
 
     NAME: ClassVar[str] = "plan-buffers"

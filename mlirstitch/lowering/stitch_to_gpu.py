@@ -54,7 +54,7 @@ class ConvertStitchToGpu(Pass):
     """Turn a stitched module with a buffer plan into a gpu module.
 
     Every cluster function that is launched becomes one ``gpu.func``, emitted by the template its schedule names. The
-    host function takes memrefs (inputs, then outputs) and holds the arena, launches, library calls and copies.
+    host function takes memrefs (inputs, outputs, tickets if any) and holds the arena, launches, library calls, copies.
     A call whose results are all empty is not launched. Launches over the target's limits are refused here.
     """
 
@@ -233,10 +233,12 @@ class _HostBuilder:
         """Fill the host function."""
         with ir.InsertionPoint(self.entry), self.location:
             self._build_arena()
-            for call, reads, writes in zip(host_calls(self.main), self.plan.reads, self.plan.writes, strict=True):
+            plan = self.plan
+            calls = zip(host_calls(self.main), plan.reads, plan.writes, plan.workspaces, strict=True)
+            for call, reads, writes, workspace in calls:
                 if _writes_something(self.plan, writes):
                     with without_calls(call.location):
-                        self._build_call(call, reads, writes)
+                        self._build_call(call, reads, writes, workspace)
             for source, target in self.plan.copies:
                 if self.plan.buffers[source].elements:
                     ir.Operation.create("memref.copy", operands=[self._value(source), self._value(target)])
@@ -280,18 +282,27 @@ class _HostBuilder:
         x, y, z = sizes
         return self._constant(x, "index"), self._constant(y, "index"), self._constant(z, "index")
 
-    def _build_call(self, call: ir.Operation, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+    def _build_call(
+        self, call: ir.Operation, reads: tuple[int, ...], writes: tuple[int, ...], workspace: tuple[int, ...]
+    ) -> None:
         name = _callee(call)
         if name in self.kernels:
-            self._build_launch(call, self.kernels[name], reads, writes)
+            self._build_launch(call, self.kernels[name], reads, writes, workspace)
         else:
             self._build_library_call(name, reads, writes)
 
     def _build_launch(
-        self, call: ir.Operation, kernel: _Kernel, reads: tuple[int, ...], writes: tuple[int, ...]
+        self,
+        call: ir.Operation,
+        kernel: _Kernel,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        workspace: tuple[int, ...],
     ) -> None:
         schedule = kernel.schedule
-        numbers = reads + writes
+        numbers = reads + writes + workspace
+        if len(kernel.noalias) != len(numbers):
+            raise refusal(call, f"{len(numbers)} buffers for {len(kernel.noalias)} arguments", "run plan-buffers again")
         check_launch(
             Launch(
                 kernel.name,
@@ -304,7 +315,7 @@ class _HostBuilder:
             ),
             self.target,
         )
-        self._check_apart(call, kernel, reads, writes)
+        self._check_apart(call, kernel, reads, writes + workspace)
         shared = self._constant(schedule.shared_bytes, "i32") if schedule.shared_bytes else None
         launch = gpu.LaunchFuncOp(
             [KERNEL_MODULE, kernel.name],
@@ -313,11 +324,16 @@ class _HostBuilder:
             [self._value(number) for number in numbers],
             dynamic_shared_memory_size=shared,
         ).operation
-        stitch.ACCESS.set(launch, _access(reads, writes))
+        stitch.ACCESS.set(launch, _access(reads, writes) + self._workspace_access(workspace))
         stitch.CLUSTER_NAME.set(launch, kernel.name)
         stitch.TEMPLATE.set(launch, schedule.template)
         stitch.BOUND.set(launch, kernel.kind)
         stitch.TRAFFIC.set(launch, kernel.traffic or tuple(self.plan.buffers[number].bytes for number in numbers))
+
+    def _workspace_access(self, workspace: tuple[int, ...]) -> tuple[str, ...]:
+        """Scratch is written before it is read; tickets are kept from launch to launch."""
+        persistent = (self.plan.buffers[number].role == "persistent" for number in workspace)
+        return tuple("readwrite" if kept else "write" for kept in persistent)
 
     def _check_apart(
         self, call: ir.Operation, kernel: _Kernel, reads: tuple[int, ...], writes: tuple[int, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from mlir import ir
 
@@ -138,6 +140,37 @@ def test_empty_scalar_and_unused_tensors_have_buffers() -> None:
         ((0, 4), "bool", 0),
     ]
     assert plan.arena_bytes == 0
+
+
+SCHEDULED = """
+  func.func private @s(%x: tensor<8xf32>) -> tensor<8xf32> attributes {stitch.cluster, stitch.schedule = {
+      template = "column", grid = array<i64: 1, 1, 1>, block = array<i64: 32, 1, 1>,
+      scratch = [["f32", 64], ["i64", 8]], tickets = 3}} {
+    return %x : tensor<8xf32>
+  }
+  func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+    %a = call @c(%x) : (tensor<8xf32>) -> tensor<8xf32>
+    %b = call @s(%a) : (tensor<8xf32>) -> tensor<8xf32>
+    %d = call @s(%b) : (tensor<8xf32>) -> tensor<8xf32>
+    return %d : tensor<8xf32>
+  }"""
+
+
+def test_launches_share_tickets_and_have_scratch_while_they_run() -> None:
+    plan = planned(SCHEDULED)
+    tickets = plan.buffers[2]
+    assert (tickets.role, tickets.shape, tickets.dtype, tickets.offset) == ("persistent", (3,), "int32", None)
+    assert plan.workspaces == ((), (5, 6, 2), (7, 8, 2))
+    assert [(plan.buffers[n].dtype, plan.buffers[n].elements) for n in (5, 6)] == [("float32", 64), ("int64", 8)]
+    spans = [(plan.buffers[n].offset, plan.buffers[n].bytes) for n in (3, 4, 5, 6)]
+    spans = sorted((start, size) for start, size in spans if start is not None)
+    assert all(start + size <= after for (start, size), (after, _) in pairwise(spans))
+    assert plan.buffers[7].offset in (plan.buffers[3].offset, plan.buffers[5].offset)
+
+
+def test_scratch_of_an_unknown_type_is_refused() -> None:
+    with pytest.raises(PassError, match="scratch memory of type f8"):
+        planned(SCHEDULED.replace('["i64", 8]', '["f8", 8]'))
 
 
 def test_declared_dtypes_tell_unsigned_bytes_from_signed_ones() -> None:

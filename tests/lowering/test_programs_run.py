@@ -16,6 +16,7 @@ from mlirstitch.runtime.bundle import Bundle
 from mlirstitch.runtime.emulated_device import EmulatedDevice
 from mlirstitch.runtime.executor import Executor
 from mlirstitch.runtime.manifest import decode_program
+from mlirstitch.runtime.program import Launch
 
 Array = np.ndarray[Any, Any]
 MAP = "affine_map<(d0, d1) -> (d0, d1)>"
@@ -183,3 +184,42 @@ def test_every_element_type_survives_the_way_through_memory(element: str, dtype:
     assert outputs[0].itemsize == DTYPE_BYTES[dtype]
     np.testing.assert_array_equal(outputs[0], values + values if "f" in element else values ^ values)
     np.testing.assert_array_equal(outputs[1], values)
+
+
+def column_sum(shape: str, element: str = "f32") -> str:
+    cols = shape.split("x")[1]
+    return f"""
+    func.func @main(%x: tensor<{shape}x{element}>) -> tensor<{cols}x{element}> {{
+      %z = arith.constant dense<0.0> : tensor<{cols}x{element}>
+      %s = linalg.generic {{indexing_maps = [{MAP}, affine_map<(d0, d1) -> (d1)>],
+                           iterator_types = ["reduction", "parallel"]}}
+          ins(%x : tensor<{shape}x{element}>) outs(%z : tensor<{cols}x{element}>) {{
+      ^bb0(%in: {element}, %acc: {element}):
+        %r = arith.addf %acc, %in : {element}
+        linalg.yield %r : {element}
+      }} -> tensor<{cols}x{element}>
+      return %s : tensor<{cols}x{element}>
+    }}"""
+
+
+def test_a_split_reduction_runs_again_and_again_with_the_same_bits() -> None:
+    result = run_stages(column_sum("9000x32"), CompileOptions())
+    assert result.program is not None
+    program = decode_program(result.program)
+    assert [buffer.role for buffer in program.buffers] == ["input", "output", "persistent", "temporary"]
+    executor = Executor(
+        Bundle(target={"chip": "sm_90", "ptx": "7.8"}, programs=(program,), modules=result.ptx), EmulatedDevice()
+    )
+    x = np.random.default_rng(0).standard_normal((9000, 32)).astype(np.float32)
+    (first,), report = executor.run_with_report([x])
+    (second,) = executor.run([x])
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, x.sum(0, dtype=np.float64), atol=1e-3)
+    launch = program.steps[0]
+    assert isinstance(launch, Launch)
+    counted = report.steps[0].counters
+    assert counted is not None
+    both = (counted["argument_bytes_loaded"], counted["argument_bytes_stored"])
+    moved = [loaded + stored for loaded, stored in zip(*both, strict=True)]
+    assert moved == [argument.traffic for argument in launch.arguments]
+    assert launch.arguments[-1].access == "readwrite"

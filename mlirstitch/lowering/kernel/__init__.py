@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel.column import ColumnTemplate
 from mlirstitch.lowering.kernel.elementwise import ElementwiseTemplate
 from mlirstitch.lowering.kernel.loop_nest import LoopNestTemplate
 from mlirstitch.lowering.kernel.row import RowTemplate
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from mlir import ir
 
 register_template(RowTemplate())
+register_template(ColumnTemplate())
 register_template(ElementwiseTemplate())
 register_template(LoopNestTemplate())
 

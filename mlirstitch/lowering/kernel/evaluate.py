@@ -112,9 +112,10 @@ Reducer = Callable[[Computed, Indices], Value]
 class Evaluator:
     """Evaluates values of ``program`` in the current scope of ``builder``.
 
-    ``memory`` holds the flat memrefs of the kernel's inputs and destinations (None when dry). ``reduce`` supplies the
-    value of a reduction that is not in the memo. ``tables`` gives the memref of a constant table. ``watch`` is told of
-    every load of an argument and its offset, ``on_use`` of every value that is asked for and its indices.
+    ``memory`` holds the flat memrefs of the kernel's inputs, destinations and scratch (None when dry). ``reduce``
+    supplies the value of a reduction that is not in the memo. ``tables`` gives the memref of a constant table.
+    ``watch`` is told of every load of an argument and its offset, ``on_use`` of every value that is asked for and its
+    indices.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Evaluator:
         self.tables: Callable[[Table], Value] | None = None
         self.watch: Callable[[Argument, Expr], None] | None = None
         self.on_use: Callable[[Value, Indices], None] | None = None
-        self.accesses = Accesses([Fraction()] * (len(program.arguments) + len(program.outputs)))
+        self.accesses = Accesses([Fraction()] * len(memory))
         self._gathers = 0
         self._choices = 0
         self._needed: dict[tuple[int, tuple[int, ...], frozenset[int]], tuple[tuple[BodyOp, ...], list[int]]] = {}
@@ -463,14 +464,18 @@ class Evaluator:
         offset = linearize(indices, node.shape)
         if self.watch is not None:
             self.watch(node, offset)
-        return self._load(self.memory[node.position], node, offset, node.position)
+        return self.load_from(node.position, node.element, offset)
+
+    def load_from(self, number: int, element: ir.Type, offset: Expr) -> Value:
+        """Element ``offset`` of kernel argument ``number``, whose IR element type is ``element``."""
+        return self._load(self.memory[number], element, offset, number)
 
     def _load_table(self, node: Table, indices: Indices) -> Value:
         memref = None if self.tables is None else self.tables(node)
-        return self._load(memref, node, linearize(indices, node.shape), None)
+        return self._load(memref, node.element, linearize(indices, node.shape), None)
 
-    def _load(self, memref: Value, node: Node, offset: Expr, argument: int | None) -> Value:
-        stored = scalar_ops.memory_type(node.element)
+    def _load(self, memref: Value, element: ir.Type, offset: Expr, argument: int | None) -> Value:
+        stored = scalar_ops.memory_type(element)
         lane, width = self.context.lane, self.context.width
         if lane is None or lane not in offset.symbols:
             loaded = self._guarded_load(memref, offset, stored, 1, argument)
@@ -489,7 +494,7 @@ class Evaluator:
                     self._guarded_load(memref, self._at_lane(offset, k), stored, 1, argument) for k in range(width)
                 ]
                 loaded = scalar_ops.assemble(self.builder, lanes)
-        return scalar_ops.from_memory(self.builder, loaded, node.element)
+        return scalar_ops.from_memory(self.builder, loaded, element)
 
     def _guarded_load(self, memref: Value, offset: Expr, stored: ir.Type, width: int, argument: int | None) -> Value:
         builder = self.builder
@@ -536,16 +541,19 @@ class Evaluator:
 
     def store(self, output: int, offset: Expr, value: Value) -> None:
         """Store element ``offset`` (row-major) of cluster output ``output``, under the context's guard."""
+        self.store_to(len(self.program.arguments) + output, offset, value)
+
+    def store_to(self, number: int, offset: Expr, value: Value) -> None:
+        """Store element ``offset`` of kernel argument ``number``, under the context's guard."""
         condition, executions = self._condition(offset)
         if condition is None:
-            self._store(output, offset, value)
+            self._store(number, offset, value)
         else:
-            self.builder.branch(condition, [], lambda: self._store(output, offset, value), None, executions)
+            self.builder.branch(condition, [], lambda: self._store(number, offset, value), None, executions)
 
-    def _store(self, output: int, offset: Expr, value: Value) -> list[Value]:
+    def _store(self, number: int, offset: Expr, value: Value) -> list[Value]:
         builder = self.builder
         lane, width = self.context.lane, self.context.width
-        number = len(self.program.arguments) + output
         memref = self.memory[number]
         if lane is not None and lane in offset.symbols:
             value = scalar_ops.to_memory(builder, builder.broadcast(value, width))

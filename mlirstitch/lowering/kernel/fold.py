@@ -83,17 +83,20 @@ class Fold:
         width = scalar_ops.width_of(partial[0])
         if not width:
             return partial
-        lanes = [tuple(scalar_ops.extract(self.builder, v, lane) for v in partial) for lane in range(width)]
-        while len(lanes) > 1:
-            merged = [self.merge(lanes[i], lanes[i + 1]) for i in range(0, len(lanes) - 1, 2)]
-            lanes = merged + ([lanes[-1]] if len(lanes) % 2 else [])
-        return lanes[0]
+        return self.tree([tuple(scalar_ops.extract(self.builder, v, lane) for v in partial) for lane in range(width)])
 
-    def across_threads(self, partial: Partial, threads: int) -> Partial:
-        """Combine groups of ``threads`` (a power of two, up to a warp) neighbouring lanes; all get the result."""
+    def tree(self, parts: Sequence[Partial]) -> Partial:
+        """Combine partial results pair by pair."""
+        while len(parts) > 1:
+            merged = [self.merge(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
+            parts = merged + ([parts[-1]] if len(parts) % 2 else [])
+        return parts[0]
+
+    def across_threads(self, partial: Partial, threads: int, stride: int = 1) -> Partial:
+        """Combine ``threads`` (a power of two) lanes of a warp, ``stride`` (too) apart; all get the result."""
         distance = threads // 2
         while distance:
-            other = tuple(shuffle(self.builder, value, distance) for value in partial)
+            other = tuple(shuffle(self.builder, value, distance * stride) for value in partial)
             partial = self.merge(partial, other)
             distance //= 2
         return partial
@@ -102,6 +105,8 @@ class Fold:
 def shuffle(builder: Builder, value: Value, distance: int) -> Value:
     """The value of the lane whose number differs by ``xor distance``. Shuffles move 32 bits and span the whole warp."""
     kind = value.type
+    if isinstance(kind, ir.VectorType):
+        return scalar_ops.per_lane(builder, value, lambda element: shuffle(builder, element, distance))
     i32 = builder.i32
     if isinstance(kind, ir.F32Type):
         return _shuffle32(builder, value, distance)
@@ -165,3 +170,61 @@ def across_block(
             read.append(scalar_ops.from_memory(builder, loaded, kind))
         results.append(fold.across_threads(tuple(read), warps))
     return results
+
+
+def across_warps_of_columns(
+    folds: Sequence[tuple[Fold, Partial]],
+    warps: int,
+    across: int,
+    place: Value,
+    warp: Value,
+    shared: Callable[[int, ir.Type], Value],
+) -> list[Partial]:
+    """Combine what ``warps`` warps hold for the same ``across`` chunks; every thread gets the result of its chunk.
+
+    ``place`` and ``warp`` (index type) say which chunk and warp are this thread's. Every thread reads the parts of its
+    chunk and folds them pair by pair, so that one barrier is enough. Each reduction has buffers of its own.
+    """
+    builder = folds[0][0].builder
+    width = max(1, scalar_ops.width_of(folds[0][1][0]))
+    chunk = builder.arith("muli", place, builder.index_constant(width))
+    row = builder.index_constant(across * width)
+    own = builder.arith("addi", builder.arith("muli", warp, row), chunk)
+    slots = [[shared(warps * across * width, kind) for kind in fold.types()] for fold, _ in folds]
+    for (_, partial), buffers in zip(folds, slots, strict=True):
+        for value, buffer in zip(partial, buffers, strict=True):
+            # Threads of a warp that share a chunk hold, and store, the same value.
+            _store_chunk(builder, scalar_ops.to_memory(builder, value), buffer, own)
+    builder.create("gpu.barrier", [], [])
+    results: list[Partial] = []
+    for (fold, _), buffers in zip(folds, slots, strict=True):
+        parts: list[Partial] = []
+        for number in range(warps):
+            at = builder.arith("addi", chunk, builder.index_constant(number * across * width))
+            loaded = [
+                scalar_ops.from_memory(builder, _load_chunk(builder, buffer, at, width, kind), kind)
+                for buffer, kind in zip(buffers, fold.types(), strict=True)
+            ]
+            parts.append(tuple(loaded))
+        results.append(fold.tree(parts))
+    return results
+
+
+def _store_chunk(builder: Builder, value: Value, buffer: Value, at: Value) -> None:
+    width = scalar_ops.width_of(value)
+    if not width:
+        builder.create("memref.store", [], [value, buffer, at])
+        return
+    builder.create("vector.store", [], [value, buffer, at], _alignment(scalar_ops.element_of(value.type), width))
+
+
+def _load_chunk(builder: Builder, buffer: Value, at: Value, width: int, kind: ir.Type) -> Value:
+    stored = scalar_ops.memory_type(kind)
+    if width == 1:
+        return builder.emit("memref.load", stored, [buffer, at])
+    return builder.emit("vector.load", ir.VectorType.get([width], stored), [buffer, at], _alignment(stored, width))
+
+
+def _alignment(stored: ir.Type, width: int) -> dict[str, ir.Attribute]:
+    aligned = min(16, width * scalar_ops.byte_size(stored))
+    return {"alignment": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), aligned)}

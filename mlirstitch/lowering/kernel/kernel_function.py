@@ -19,20 +19,27 @@ _WORKGROUP = "#gpu.address_space<workgroup>"
 class KernelFunction:
     """A ``gpu.func`` under construction at the current insertion point of a ``gpu.module``.
 
-    Arguments are flat memrefs: the inputs, then one destination per output. An input or output is promised not to
-    alias anything unless the cluster function says ``stitch.noalias = false`` on the argument or result.
+    Arguments are flat memrefs: the inputs, one destination per output, then the scratch buffers and tickets that the
+    schedule asks for. An input or output is promised not to alias anything unless the cluster function says
+    ``stitch.noalias = false`` on the argument or result. Blocks talk to each other through scratch and tickets, which
+    therefore promise nothing: a load must not be moved across a fence.
     """
 
     def __init__(self, cluster: Cluster, program: TensorProgram, schedule: Schedule, name: str) -> None:
         self._name = name
         inputs = [_flat(node) for node in program.arguments]
         outputs = [_flat(node) for node in program.outputs]
+        workspace = [ir.MemRefType.get([size], ir.Type.parse(kind)) for kind, size in schedule.scratch]
+        if schedule.tickets:
+            workspace.append(ir.MemRefType.get([schedule.tickets], ir.IntegerType.get_signless(32)))
         types = inputs + outputs
         alias = [*_may_alias(cluster, "arg_attrs", len(inputs)), *_may_alias(cluster, "res_attrs", len(outputs))]
         attributes = [
             _argument_attributes("llvm.readonly" if i < len(inputs) else "llvm.writeonly", alias[i], kind)
             for i, kind in enumerate(types)
         ]
+        attributes += [_alignment(kind) for kind in workspace]
+        types += workspace
         self.location: ir.Location = ir.Location.current  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
         self.op = ir.Operation.create(
             "gpu.func",
@@ -118,18 +125,21 @@ def _flat(node: Node) -> ir.MemRefType:
 
 
 def _argument_attributes(access: str, may_alias: bool, kind: ir.MemRefType) -> ir.Attribute:
+    fields: dict[str, ir.Attribute] = {access: ir.UnitAttr.get()}
+    fields.update({named.name: named.attr for named in _alignment(kind)})
+    if not may_alias:
+        fields["llvm.noalias"] = ir.UnitAttr.get()
+    return ir.DictAttr.get(fields)
+
+
+def _alignment(kind: ir.MemRefType) -> ir.DictAttr:
     """Every buffer is aligned to 16 bytes, but LLVM reads whole aligned units where it knows the alignment.
 
     It is told no more than divides the buffer's size, so that it does not read past the end.
     """
     size = kind.shape[0] * byte_size(kind.element_type)
-    fields: dict[str, ir.Attribute] = {
-        access: ir.UnitAttr.get(),
-        "llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), math.gcd(16, size)),
-    }
-    if not may_alias:
-        fields["llvm.noalias"] = ir.UnitAttr.get()
-    return ir.DictAttr.get(fields)
+    align = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), math.gcd(16, size))
+    return ir.DictAttr.get({"llvm.align": align})
 
 
 def _may_alias(cluster: Cluster, which: str, count: int) -> list[bool]:

@@ -14,13 +14,28 @@ from mlir import ir
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
-from mlirstitch.lowering.kernel.builder import Builder, DryBuilder, Value
+from mlirstitch.lowering.kernel.builder import Builder
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES, Context, Evaluator
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import Expr, stride_of
 from mlirstitch.lowering.kernel.kernel_function import KernelFunction
-from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout, RowSpace
-from mlirstitch.lowering.kernel.tensor_program import Argument, Computed, Indices, TensorProgram
+from mlirstitch.lowering.kernel.partials import Partials
+from mlirstitch.lowering.kernel.reduction_facts import (
+    RESIDENT_VALUES,
+    Facts,
+    can_split,
+    dry_evaluator,
+    measure,
+    no_shared,
+    partial_counts,
+    power_of_two,
+    scratch_of,
+    unreachable,
+    unroll_of,
+)
+from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout
+from mlirstitch.lowering.kernel.row_space import RowSpace
+from mlirstitch.lowering.kernel.tensor_program import Argument, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import GRID_X_LIMIT, Target
 
@@ -31,9 +46,6 @@ WARP_ROW = 1024
 FEW_CHUNKS = 4
 """Chunks per thread aimed at when a block takes a row."""
 
-RESIDENT_VALUES = {32: 64, 64: 64, 128: 64, 256: 64, 512: 64, 1024: 40}
-"""Values a thread may keep from pass to pass, by threads of the block: registers per thread less what bodies need."""
-
 MANY_OF_FEW_REGISTERS = 24
 """Resident values from which on the largest blocks (64 registers a thread) take chunks of two columns: wider ones leave
 too few registers for what a chunk needs at once."""
@@ -41,20 +53,17 @@ too few registers for what a chunk needs at once."""
 MAX_STRIDED_ROWS = 4096
 """Rows up to which a reduction over a dim that is not contiguous runs here; beyond, one thread per row is better."""
 
+SPLIT_LANES = 256
+"""Threads of a block that holds a part of a row."""
 
-@dataclass(frozen=True)
-class RowFacts:
-    """What a dry run with one column per access tells.
+MIN_CHUNKS = 8
+"""Chunks a thread takes at least before a row is split over more blocks."""
 
-    Attributes:
-        space: rows, columns and reductions.
-        live: values per column that live from one pass to a later one.
-        passes: passes over a row.
-    """
+STARVED = 8
+"""A kernel that cannot split and fills less than one in so many multiprocessors is refused, if it has much to do."""
 
-    space: RowSpace
-    live: int
-    passes: int
+MUCH = 1 << 21
+"""Elements from which on a starved kernel costs more than several that fill the chip."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,8 @@ class RowTemplate:
         try:
             program = build_program(cluster)
             check_program(program)
-            self._facts(program)
+            space, _ = self._facts(program)
+            _check_filled(program, space, target)
         except PassError as error:
             return error.message
         return None
@@ -76,10 +86,10 @@ class RowTemplate:
     def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
         """The best schedule, then the one that reads rows again in each pass. Raises PassError if none applies."""
         program = build_program(cluster)
-        facts = self._facts(program)
-        vector = self._vector(program, facts.space)
-        layouts = _layouts(facts, vector, target)
-        return [self._schedule(cluster, program, facts.space, layout, target) for layout in layouts]
+        space, facts = self._facts(program)
+        vector = self._vector(program, space)
+        layouts = _layouts(space, facts, vector, can_split(program, space), target)
+        return [self._schedule(cluster, space, layout) for layout in layouts]
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses."""
@@ -88,30 +98,27 @@ class RowTemplate:
         layout = _layout_of(schedule)
         function = KernelFunction(cluster, program, schedule, name)
         builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
-        evaluator = Evaluator(builder, program, function.memory, Context(), _unreachable)
+        evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
         evaluator.tables = lambda node: function.table(builder, node)
-        RowKernel(program, space, layout, evaluator, function.shared).emit()
+        first = len(program.arguments) + len(program.outputs)
+        partials = Partials(first, partial_counts(space), function.shared) if layout.splits > 1 else None
+        RowKernel(program, space, layout, evaluator, function.shared, partials).emit()
         return function.finish(evaluator.accesses.bytes)
 
-    def _facts(self, program: TensorProgram) -> RowFacts:
+    def _facts(self, program: TensorProgram) -> tuple[RowSpace, Facts]:
         """Run the kernel dry with one column per access."""
         space = RowSpace.of(program)
-        layout = RowLayout(WARP, 1, 1, True, space.rows)
-        kernel = _dry_kernel(program, space, layout, one_chunk=True)
-        reads: list[tuple[Argument, Expr]] = []
-        kernel.evaluator.watch = lambda node, offset: reads.append((node, offset))
-        uses = _Uses(kernel)
-        kernel.emit()
-        wide = [(node, offset) for node, offset in reads if kernel.tail_symbol in offset.symbols]
-        _check_access_order(program, space, wide, kernel)
-        return RowFacts(space, uses.live(), uses.passes())
+        kernel = _dry_kernel(program, space, 1)
+        facts = measure(kernel)
+        _check_access_order(program, space, facts.reads, kernel)
+        return space, facts
 
     def _vector(self, program: TensorProgram, space: RowSpace) -> int:
         """The widest chunk that divides the row, keeps most lanes busy and breaks no contiguous access."""
         vector = MAX_VECTOR
         while vector > 1:
             if space.cols % vector == 0 and (space.cols >= WARP * vector or space.cols // vector >= WARP):
-                kernel = _dry_kernel(program, space, RowLayout(WARP, 1, vector, True, space.rows), one_chunk=True)
+                kernel = _dry_kernel(program, space, vector)
                 kernel.emit()
                 accesses = kernel.evaluator.accesses
                 widest = MAX_ACCESS_BYTES // min(accesses.sizes, default=4)
@@ -120,10 +127,10 @@ class RowTemplate:
             vector //= 2
         return 1
 
-    def _schedule(
-        self, cluster: Cluster, program: TensorProgram, space: RowSpace, layout: RowLayout, target: Target
-    ) -> Schedule:
+    def _schedule(self, cluster: Cluster, space: RowSpace, layout: RowLayout) -> Schedule:
         scheme = "thread" if layout.lanes == 1 else "warp" if layout.lanes <= WARP else "block"
+        if layout.splits > 1:
+            scheme = "grid"
         positions = {op: i for i, op in enumerate(cluster.ops)}
         roots = [node.op for level in space.levels for node in level]
         schemes = sorted({positions[op] for op in roots if op is not None and op in positions})
@@ -137,51 +144,17 @@ class RowTemplate:
                 ("mode", "resident" if layout.resident else "loop"),
                 ("rows_per_block", layout.rows_per_block),
                 ("unroll", layout.unroll),
+                *((("splits", layout.splits),) if layout.splits > 1 else ()),
             ),
             schemes=tuple((position, scheme) for position in schemes),
+            scratch=scratch_of(space, layout.splits) if layout.splits > 1 else (),
+            tickets=space.rows if layout.splits > 1 else 0,
         )
 
 
-class _Uses:
-    """In which passes each value that differs from column to column is used."""
-
-    def __init__(self, kernel: RowKernel) -> None:
-        self._first: dict[int, int] = {}
-        self._last: dict[int, int] = {}
-        self._kept: list[Value] = []  # so that identities stay unique
-        self._pass = 0
-        self._column = kernel.tail_symbol
-        kernel.on_pass = self._begin
-        kernel.evaluator.on_use = self._use
-
-    def _begin(self, number: int) -> None:
-        self._pass = number
-
-    def _use(self, value: Value, indices: Indices) -> None:
-        if any(self._column in index.symbols for index in indices):
-            self._first.setdefault(id(value), self._pass)
-            self._last[id(value)] = self._pass
-            self._kept.append(value)
-
-    def live(self) -> int:
-        """The most values that live from one pass to a later one."""
-        passes = range(1, self._pass + 1)
-        return max((sum(first < p <= self._last[v] for v, first in self._first.items()) for p in passes), default=0)
-
-    def passes(self) -> int:
-        """Passes in which columns are visited."""
-        return max(1, len({*self._first.values(), *self._last.values()}))
-
-
-def _unreachable(node: Computed, indices: Indices) -> None:
-    raise TypeError("the row kernel sets the reducer")
-
-
-def _dry_kernel(program: TensorProgram, space: RowSpace, layout: RowLayout, one_chunk: bool) -> RowKernel:
-    builder = DryBuilder(None, ir.Location.unknown(), 1)
-    memory = [None] * (len(program.arguments) + len(program.outputs))
-    evaluator = Evaluator(builder, program, memory, Context(), _unreachable)
-    return RowKernel(program, space, layout, evaluator, lambda count, kind: None, one_chunk=one_chunk)
+def _dry_kernel(program: TensorProgram, space: RowSpace, vector: int) -> RowKernel:
+    layout = RowLayout(WARP, 1, vector, True, space.rows)
+    return RowKernel(program, space, layout, dry_evaluator(program), no_shared, one_chunk=True)
 
 
 def _check_access_order(
@@ -191,18 +164,28 @@ def _check_access_order(
     strides = [stride_of(offset, kernel.tail_symbol) for _, offset in reads]
     contiguous = [s for s in strides if s is None or s == 1]
     full = any(node.elements > space.rows for node in program.outputs)
-    if strides and not contiguous and space.rows > 1 and (full or space.rows > MAX_STRIDED_ROWS):
+    strided = bool(strides) and not contiguous and space.rows > 1
+    if strided and (full or space.is_columns or space.rows > MAX_STRIDED_ROWS):
         raise PassError(f"the {space.cols} elements reduced for a result are not contiguous in any input")
 
 
-def _power_of_two(value: int) -> int:
-    """The smallest power of two that is at least ``value``."""
-    return 1 << max(0, (value - 1).bit_length())
+def _check_filled(program: TensorProgram, space: RowSpace, target: Target) -> None:
+    """Refuse few long rows that are needed again: several kernels that fill the chip are faster than one that idles."""
+    if space.rows * STARVED <= target.sms and space.rows * space.cols >= MUCH and not can_split(program, space):
+        raise PassError(
+            f"{space.rows} rows of {space.cols} elements, all needed at once, would keep {space.rows} of "
+            f"{target.sms} multiprocessors busy"
+        )
 
 
-def _layouts(facts: RowFacts, vector: int, target: Target) -> list[RowLayout]:
-    space = facts.space
+def _layouts(space: RowSpace, facts: Facts, vector: int, splittable: bool, target: Target) -> list[RowLayout]:
     chunks = space.cols // vector
+    if splittable and 2 * space.rows <= target.sms:
+        splits = min(-(-2 * target.sms // space.rows), chunks // (SPLIT_LANES * MIN_CHUNKS))
+        if splits > 1:
+            unroll = unroll_of(-(-chunks // (SPLIT_LANES * splits)))
+            layout = RowLayout(SPLIT_LANES, 1, vector, False, space.rows * splits, unroll, splits)
+            return [layout, *_layouts(space, facts, vector, False, target)]
     lanes = _lanes(space, chunks, vector, target)
     live = max(1, facts.live)
     resident = facts.passes > 1 or chunks <= 8 * lanes
@@ -212,7 +195,7 @@ def _layouts(facts: RowFacts, vector: int, target: Target) -> list[RowLayout]:
         lanes = min(target.max_threads_per_block, max(2 * lanes, 2 * WARP))
     if not resident and lanes > WARP:
         most = target.max_threads_per_block // (1 if space.rows < target.sms else 2)
-        lanes = min(most, _power_of_two(chunks))
+        lanes = min(most, power_of_two(chunks))
     if resident and lanes == target.max_threads_per_block and -(-space.cols // lanes) * live > MANY_OF_FEW_REGISTERS:
         vector = min(vector, 2)
     chunks = space.cols // vector
@@ -224,7 +207,7 @@ def _layouts(facts: RowFacts, vector: int, target: Target) -> list[RowLayout]:
 def _lanes(space: RowSpace, chunks: int, vector: int, target: Target) -> int:
     """Threads per row, before registers are looked at."""
     if chunks <= WARP and space.rows > 1:
-        return _power_of_two(chunks)
+        return power_of_two(chunks)
     if space.cols <= WARP_ROW and space.rows >= target.sms:
         return WARP
     if chunks <= WARP:
@@ -232,14 +215,13 @@ def _lanes(space: RowSpace, chunks: int, vector: int, target: Target) -> int:
     few_rows = space.rows < 2 * target.sms
     wanted = chunks if few_rows else -(-chunks // FEW_CHUNKS)
     largest = target.max_threads_per_block if few_rows else target.max_threads_per_block // 2
-    return min(largest, max(WARP, _power_of_two(wanted)))
+    return min(largest, max(WARP, power_of_two(wanted)))
 
 
 def _place(space: RowSpace, vector: int, lanes: int, resident: bool, chunks: int, target: Target) -> RowLayout:
     unroll = 1
     if not resident:
-        per_thread = chunks // lanes
-        unroll = next(u for u in (4, 2, 1) if per_thread % u == 0 or per_thread >= 4 * u)
+        unroll = unroll_of(chunks // lanes)
     if lanes > WARP:
         return RowLayout(lanes, 1, vector, resident, space.rows, unroll)
     rows = max(1, 128 // lanes)
@@ -258,4 +240,5 @@ def _layout_of(schedule: Schedule) -> RowLayout:
         schedule.parameter("mode") == "resident",
         schedule.grid[0],
         int(schedule.parameter("unroll", 1)),
+        int(schedule.parameter("splits", 1)),
     )

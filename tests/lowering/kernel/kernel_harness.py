@@ -52,12 +52,22 @@ class Built:
         """Launch on the emulated device; outputs in order. ``counted`` gets what the device counted."""
         outputs = [np.full(max(1, int(np.prod(shape))), 7, _storage(dtype)) for shape, dtype in self.results]
         arrays = [np.ascontiguousarray(x).reshape(-1).view(_storage(x.dtype)).copy() for x in inputs]
+        workspace = [np.full(size, 7, DTYPES[kind]) for kind, size in self.schedule.scratch]
+        if self.schedule.tickets:
+            workspace.append(np.zeros(self.schedule.tickets, np.int32))
         if self.schedule.grid[0]:
             module = emulator.load(self.ptx)
             counted = module.launch(
-                "kernel", self.schedule.grid, self.schedule.block, [*arrays, *outputs], checks=checks
+                "kernel",
+                self.schedule.grid,
+                self.schedule.block,
+                [*arrays, *outputs, *workspace],
+                shared_bytes=self.schedule.shared_bytes,
+                checks=checks,
             )
             self.counted.append(counted)
+        if self.schedule.tickets:
+            assert not workspace[-1].any(), "tickets are not put back"
         return [
             out[: int(np.prod(shape))].view(dtype).reshape(shape)
             for out, (shape, dtype) in zip(outputs, self.results, strict=True)

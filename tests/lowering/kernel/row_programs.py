@@ -106,3 +106,39 @@ func.func @f(%a: {full}) -> ({values}, {places}) {{
   }} -> ({values}, {places})
   return %r#0, %r#1 : {values}, {places}
 }}"""
+
+
+def softmax_over(shape, axis: int, element: str = "f32") -> str:
+    """``softmax`` over one dim of any rank, computed in f32."""
+    rank = len(shape)
+    dims = ", ".join(f"d{i}" for i in range(rank))
+    kept = ", ".join("0" if i == axis else f"d{i}" for i in range(rank))
+    iterators = ", ".join('"reduction"' if i == axis else '"parallel"' for i in range(rank))
+    text = softmax(3, 5, element)
+    text = text.replace("(d0, d1) -> (d0, d1)", f"({dims}) -> ({dims})").replace(
+        "(d0, d1) -> (d0, 0)", f"({dims}) -> ({kept})"
+    )
+    text = text.replace('"parallel", "reduction"', iterators)
+    text = text.replace('"parallel", "parallel"', ", ".join(['"parallel"'] * rank))
+    small = [1 if i == axis else extent for i, extent in enumerate(shape)]
+    return text.replace(tensor((3, 5), element), tensor(shape, element)).replace(
+        tensor((3, 1), "f32"), tensor(small, "f32")
+    )
+
+
+def argmax_over(shape, axis: int, element: str = "f32") -> str:
+    """Largest value and its first position along one dim of any rank; the first NaN wins."""
+    rank = len(shape)
+    dims = ", ".join(f"d{i}" for i in range(rank))
+    kept = ", ".join(f"d{i}" for i in range(rank) if i != axis)
+    small = [extent for i, extent in enumerate(shape) if i != axis]
+    iterators = ", ".join('"reduction"' if i == axis else '"parallel"' for i in range(rank))
+    text = argmax(3, 5, element)
+    text = text.replace("(d0, d1) -> (d0, d1)", f"({dims}) -> ({dims})").replace(
+        "(d0, d1) -> (d0)", f"({dims}) -> ({kept})"
+    )
+    text = text.replace('"parallel", "reduction"', iterators).replace("linalg.index 1", f"linalg.index {axis}")
+    text = text.replace(tensor((3, 5), element), tensor(shape, element))
+    for kind in (element, "i64"):
+        text = text.replace(tensor((3,), kind), tensor(small, kind))
+    return text
