@@ -186,6 +186,10 @@ class History:
                 found = None if known is None else known.conflict(access, self._clocks, kind, others)
                 if found is not None:
                     return found
+        if access.kind == BLOCK_WRITE:
+            found = self._check_among(access)
+            if found is not None:
+                return found
         if access.kind == WEAK_WRITE:
             for kind, known in self._kinds.items():
                 if kind != WEAK_WRITE:
@@ -194,6 +198,15 @@ class History:
             self._kinds[access.kind] = _Accesses(self._places)
         self._kinds[access.kind].record(access, self._clocks)
         return None
+
+    def _check_among(self, access: Access) -> Conflict | None:
+        """Warps of different blocks that access one place with the scope of a block in the same instruction."""
+        same = access.place[1:] == access.place[:-1]
+        bad = same & self._clocks.apart(access.warp[:-1] << LANE_BITS, access.warp[1:])
+        if not bad.any():
+            return None
+        before = int(np.nonzero(bad)[0][0])
+        return Conflict(before + 1, access.kind, int(access.warp[before]), int(access.lane[before]), access.site)
 
     def renew(self, place: Array, warp: Array, lane: Array) -> None:
         """Writes that are on record happen only now, by the threads given."""

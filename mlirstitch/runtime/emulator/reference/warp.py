@@ -85,12 +85,13 @@ class WarpOperations:
         shape = self._chunk.shape
         active = np.ones(shape, bool) if mask is None else self._chunk.full(mask)
         inside = np.broadcast_to(thread < self._chunk.threads, shape)
+        lane = np.broadcast_to(thread, shape) & (WARP - 1)
         thread = np.broadcast_to(np.minimum(thread, self._chunk.threads - 1), shape)
         named = (self._chunk.full(members) >> (thread & (WARP - 1)).astype(np.uint32)) & np.uint32(1) != 0
         bad = active & ~(inside & named & np.take_along_axis(active, thread, axis=1))
         if bad.any():
             row, reader = (int(x[0]) for x in np.nonzero(bad))
-            text = f"{self._chunk.describe(row, reader)} reads lane {int(thread[row, reader]) & (WARP - 1)} of its warp"
+            text = f"{self._chunk.describe(row, reader)} reads lane {int(lane[row, reader])} of its warp"
             raise self._chunk.finding(site, f"{text}, which does not take part")
 
     def _check_members(self, site: Site, members: Array, mask: Mask) -> None:
