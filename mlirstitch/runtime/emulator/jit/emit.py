@@ -337,6 +337,8 @@ class KernelEmitter:
         kind = LLVM_TYPE[register.type]
         if value.first.type != kind:
             value = widen(value, kind, False) or Value(self.vector(value).resize(kind), invariant=value.invariant)
+        if value.constant is not None and kind != "i1":
+            value = self.number(value.constant, kind)
         if self._guard is not None:
             guard, new, old = self.together([self._guard, value, self._old(register)])
             value = Value(guard.where(new, old))

@@ -260,12 +260,14 @@ class _Generator:
         b.branch(threads.eq(0), "^scan", "^found", [index + 1])
         b.start("^found")
         b.store(b.constant(0, "i32"), place)
+        if len(self.kernel.blocks) == 1:
+            b.jump("^block_0", threads)
+            return
         number = index.resize("i32")
         cases = ", ".join(
             f"{block.index}: ^block_{block.index}({threads.name} : i32)" for block in self.kernel.blocks[1:]
         )
-        default = f"^block_0({threads.name} : i32)"
-        b.line(f"llvm.switch {number.name} : i32, {default}" + (f" [ {cases} ]" if cases else " [ ]"))
+        b.line(f"llvm.switch {number.name} : i32, ^block_0({threads.name} : i32) [ {cases} ]")
 
 
 __all__ = ["HANDLERS", "Code", "Unsupported", "cyclic_blocks", "generate"]
