@@ -183,13 +183,13 @@ def _bytes_of(chunk: Chunk, lanes: Lanes, site: Site, values: Sequence[Array]) -
         np.ascontiguousarray(np.broadcast_to(value.view(dtype), chunk.shape)[lanes.rows, lanes.threads])
         for value, dtype in zip(values, site.dtypes, strict=True)
     ]
-    return np.concatenate([c.view(np.uint8).reshape(c.size, -1) for c in columns], axis=1)
+    return np.concatenate([c.view(np.uint8).reshape(c.size, c.dtype.itemsize) for c in columns], axis=1)
 
 
 def _different(before: Array, after: Array, width: int, grain: int) -> Array:
     """For every thread and grain whether its bytes differ."""
     per = max(width // grain, 1)
-    return (before != after).reshape(before.shape[0], per, -1).any(axis=2)
+    return (before != after).reshape(before.shape[0], per, width // per).any(axis=2)
 
 
 class SanitizedGlobal(GlobalAccess):
