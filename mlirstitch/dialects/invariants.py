@@ -106,8 +106,8 @@ def _check_gpu(module: ir.Operation) -> None:
     kernels = {_symbol(op): op for op in _top_level(module) if op.name == "gpu.module"}
     for container in kernels.values():
         for op in _body(container):
-            if op.name not in ("gpu.func", "gpu.module_end", "memref.global"):
-                raise refusal(op, "a gpu.module of this level holds gpu.func only", _EARLIER)
+            if op.name not in ("gpu.func", "gpu.module_end", "memref.global", "llvm.mlir.global"):
+                raise refusal(op, "a gpu.module of this level holds gpu.func and globals only", _EARLIER)
             if op.name == "gpu.func":
                 _check_flat_memrefs(op, [argument.type for argument in _arguments(op)])
     _check_host(module, kernels)

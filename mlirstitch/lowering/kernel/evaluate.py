@@ -115,7 +115,7 @@ class Evaluator:
     ``memory`` holds the flat memrefs of the kernel's inputs, destinations and scratch (None when dry). ``reduce``
     supplies the value of a reduction that is not in the memo. ``tables`` gives the memref of a constant table.
     ``watch`` is told of every load of an argument and its offset, ``on_use`` of every value that is asked for and its
-    indices.
+    indices. ``staged`` may supply an element of an argument from shared memory.
     """
 
     def __init__(
@@ -128,6 +128,7 @@ class Evaluator:
         self.reduce = reduce
         self.tables: Callable[[Table], Value] | None = None
         self.watch: Callable[[Argument, Expr], None] | None = None
+        self.staged: Callable[[Argument, Expr], Value | None] | None = None
         self.on_use: Callable[[Value, Indices], None] | None = None
         self.accesses = Accesses([Fraction()] * len(memory))
         self._gathers = 0
@@ -464,6 +465,10 @@ class Evaluator:
         offset = linearize(indices, node.shape)
         if self.watch is not None:
             self.watch(node, offset)
+        if self.staged is not None:
+            value = self.staged(node, offset)
+            if value is not None:
+                return value
         return self.load_from(node.position, node.element, offset)
 
     def load_from(self, number: int, element: ir.Type, offset: Expr) -> Value:

@@ -14,6 +14,8 @@ from mlirstitch.lowering.kernel.tensor_program import Node, Table, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 
 _WORKGROUP = "#gpu.address_space<workgroup>"
+_DYNAMIC = "dynamic_shared"
+"""The symbol of dynamic shared memory, one a module."""
 
 
 class KernelFunction:
@@ -65,6 +67,29 @@ class KernelFunction:
         kind = ir.MemRefType.get([elements], memory_type(element), memory_space=space)
         self._shared += 1
         return self.entry.add_argument(kind, self.location)
+
+    def dynamic_shared(self, builder: Builder) -> Value:
+        """A pointer (address space 3) to the block's dynamic shared memory, aligned to 16 bytes."""
+        names = [op.operation.attributes for op in self.op.block.operations]
+        if not any("sym_name" in found and ir.StringAttr(found["sym_name"]).value == _DYNAMIC for found in names):
+            i64 = ir.IntegerType.get_signless(64)
+            ir.Operation.create(
+                "llvm.mlir.global",
+                attributes={
+                    "sym_name": ir.StringAttr.get(_DYNAMIC),
+                    "global_type": ir.TypeAttr.get(ir.Type.parse("!llvm.array<0 x i8>")),
+                    "linkage": ir.Attribute.parse("#llvm.linkage<external>"),
+                    "addr_space": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 3),
+                    "alignment": ir.IntegerAttr.get(i64, 16),
+                    "unnamed_addr": ir.IntegerAttr.get(i64, 0),
+                    "visibility_": ir.IntegerAttr.get(i64, 0),
+                },
+                regions=1,
+                loc=self.location,
+                ip=ir.InsertionPoint.at_block_begin(self.op.block),
+            )
+        symbol: dict[str, ir.Attribute] = {"global_name": ir.FlatSymbolRefAttr.get(_DYNAMIC)}
+        return builder.emit("llvm.mlir.addressof", ir.Type.parse("!llvm.ptr<3>"), [], symbol)
 
     def table(self, builder: Builder, node: Table) -> Value:
         """The memref of a constant table: a global of the module, viewed flat."""

@@ -13,6 +13,7 @@ from mlirstitch.lowering.kernel.evaluate import Context, Evaluator
 from mlirstitch.lowering.kernel.index_expr import Expr
 from mlirstitch.lowering.kernel.reduction_kernel import ReductionKernel
 from mlirstitch.lowering.kernel.row_space import RowSpace
+from mlirstitch.lowering.kernel.staging import Read
 from mlirstitch.lowering.kernel.tensor_program import Argument, Computed, Indices, TensorProgram
 
 
@@ -39,6 +40,29 @@ def measure(kernel: ReductionKernel) -> Facts:
     kernel.emit()
     wide = tuple((node, offset) for node, offset in reads if kernel.tail_symbol in offset.symbols)
     return Facts(uses.live(), uses.passes(), wide)
+
+
+def reads_by_pass(kernel: ReductionKernel) -> list[Read]:
+    """The loads of a dry kernel that loops in every pass, with offsets in terms of its ``any_chunk``."""
+    reads: list[Read] = []
+    now = [0]
+
+    def begin(number: int) -> None:
+        now[0] = number
+
+    def watch(node: Argument, offset: Expr) -> None:
+        if kernel.any_chunk in offset.symbols:
+            scope = kernel.builder.scope
+            always = not scope.barrier
+            while scope.parent is not None:
+                scope = scope.parent
+                always = always and not scope.barrier
+            reads.append(Read(now[0], node, offset, always))
+
+    kernel.on_pass = begin
+    kernel.evaluator.watch = watch
+    kernel.emit()
+    return reads
 
 
 def dry_evaluator(program: TensorProgram) -> Evaluator:
@@ -123,5 +147,5 @@ class _Uses:
         return max(1, len({*self._first.values(), *self._last.values()}))
 
 
-RESIDENT_VALUES = {32: 64, 64: 64, 128: 64, 256: 64, 512: 64, 1024: 40}
+RESIDENT_VALUES = {32: 64, 64: 64, 128: 64, 256: 64, 512: 64, 1024: 32}
 """Values a thread may keep from pass to pass, by threads of the block: registers per thread less what bodies need."""

@@ -19,6 +19,7 @@ from typing import Protocol
 from mlir import ir
 
 from mlirstitch.dialects.locations import refusal
+from mlirstitch.lowering.kernel import body as scalar_ops
 from mlirstitch.lowering.kernel.builder import Builder, Value
 from mlirstitch.lowering.kernel.combiner import combiner_of
 from mlirstitch.lowering.kernel.evaluate import Context, Evaluator, Guard
@@ -26,7 +27,8 @@ from mlirstitch.lowering.kernel.fold import Fold, Partial
 from mlirstitch.lowering.kernel.index_expr import Expr, Symbol, constant, delinearize, linearize, symbol
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.row_space import RowSpace
-from mlirstitch.lowering.kernel.tensor_program import Computed, Indices, Node, TensorProgram
+from mlirstitch.lowering.kernel.staging import Staging
+from mlirstitch.lowering.kernel.tensor_program import Argument, Computed, Indices, Node, TensorProgram
 
 Visit = Callable[[Expr, "Guard | None", list[Value]], Sequence[Value]]
 """From a column, the guard of its memory accesses and the carried values to the new carried values."""
@@ -80,7 +82,8 @@ class ReductionKernel(ABC):
 
     ``shared`` makes a buffer in shared memory, ``partials`` is where blocks leave partial results (None unless rows are
     split). ``on_pass`` is told before each pass which one begins. ``one_chunk`` visits one guarded chunk that stands
-    for the whole row: enough for a dry run, and independent of the row's length.
+    for the whole row: enough for a dry run, and independent of the row's length. ``one_loop`` visits it in a loop of
+    its own in every pass, as the loop schedule does. ``staging`` keeps rows in shared memory from pass to pass.
     """
 
     program: TensorProgram
@@ -91,6 +94,8 @@ class ReductionKernel(ABC):
     partials: Partials | None = None
     on_pass: Callable[[int], None] | None = None
     one_chunk: bool = False
+    one_loop: bool = False
+    staging: Staging | None = None
     results: dict[tuple[int, int], Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,6 +107,11 @@ class ReductionKernel(ABC):
         self._tail: tuple[Symbol, Value] | None = None
         self._sharing = self.layout.lanes * self.layout.splits
         self._in_row = symbol("thread", self._sharing)
+        self.any_chunk = symbol("chunk", max(2, self.chunks))
+        self._pass = 0
+        self._chunk: Expr | None = None
+        if self.staging is not None:
+            self.evaluator.staged = self._staged
 
     # What a template decides ------------------------------------------------------------------------------------
 
@@ -211,6 +221,7 @@ class ReductionKernel(ABC):
         return tuple(builder.loop(part, bounds, trips, initial, body))
 
     def _begin(self, number: int) -> None:
+        self._pass = number
         if self.on_pass is not None:
             self.on_pass(number)
 
@@ -227,6 +238,12 @@ class ReductionKernel(ABC):
         """Call ``visit(column, guard, carried)`` for every chunk of this thread, threading the carried values."""
         lanes = self._sharing
         carried = list(initial)
+        if self.one_loop:
+            bounds = tuple(self.builder.index_constant(value) for value in (0, self.chunks, 1))
+            name = self.any_chunk
+            return self.builder.loop(
+                name, (bounds[0], bounds[1], bounds[2]), 1, carried, lambda _, v: self._visit(name.expr, None, v, visit)
+            )
         full, partial = (0, 1) if self.one_chunk else divmod(self.chunks, lanes)
         if self.layout.resident:
             for number in range(full):
@@ -240,8 +257,29 @@ class ReductionKernel(ABC):
         return carried
 
     def _visit(self, chunk: Expr, guard: Guard | None, carried: list[Value], visit: Visit) -> list[Value]:
+        self._chunk = None if guard else chunk  # values of a guarded chunk stay in registers
         with self.evaluator.within(self._context(*([guard] if guard else []))):
-            return list(visit(self.column(chunk), guard, carried))
+            taken = list(visit(self.column(chunk), guard, carried))
+        self._chunk = None
+        return taken
+
+    def _staged(self, node: Argument, offset: Expr) -> Value | None:
+        """The element of a staged tensor: loaded and stored in the pass that fills it, read back in later ones."""
+        staging, chunk, evaluator = self.staging, self._chunk, self.evaluator
+        if staging is None or chunk is None:
+            return None
+        tensor = staging.find(node, offset, self.column(chunk))
+        if tensor is None:
+            return None
+        builder, vector = self.builder, self.layout.vector
+        at = builder.index(chunk * vector)
+        if self._pass == tensor.first:
+            value = evaluator.load_from(node.position, node.element, offset)
+            staging.store(builder, tensor, at, scalar_ops.to_memory(builder, value))
+            return value
+        stored = scalar_ops.memory_type(node.element)
+        kind = ir.VectorType.get([vector], stored) if vector > 1 else stored
+        return scalar_ops.from_memory(builder, staging.load(builder, tensor, at, kind), node.element)
 
     def _loop(self, full: int, initial: list[Value], visit: Visit) -> list[Value]:
         builder, lanes, unroll = self.builder, self._sharing, self.layout.unroll

@@ -2,13 +2,13 @@
 
 The schedule follows from arithmetic on shapes and a dry run: how wide accesses may be, how many values live from one
 pass to the next, and from that how many threads share a row. Short rows take a warp or a part of one, longer ones a
-block; a row that does not fit into registers is read again in each pass.
+block; a row that does not fit into registers is staged in shared memory, or read again in each pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlir import ir
 
@@ -17,7 +17,7 @@ from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.builder import Builder
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES, Context, Evaluator
 from mlirstitch.lowering.kernel.fold import WARP
-from mlirstitch.lowering.kernel.index_expr import Expr, stride_of
+from mlirstitch.lowering.kernel.index_expr import Expr, stride_of, symbol
 from mlirstitch.lowering.kernel.kernel_function import KernelFunction
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
@@ -29,12 +29,14 @@ from mlirstitch.lowering.kernel.reduction_facts import (
     no_shared,
     partial_counts,
     power_of_two,
+    reads_by_pass,
     scratch_of,
     unreachable,
     unroll_of,
 )
 from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout
 from mlirstitch.lowering.kernel.row_space import RowSpace
+from mlirstitch.lowering.kernel.staging import Staged, Staging, fitting, staged_tensors
 from mlirstitch.lowering.kernel.tensor_program import Argument, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import GRID_X_LIMIT, Target
@@ -58,6 +60,9 @@ SPLIT_LANES = 256
 
 MIN_CHUNKS = 8
 """Chunks a thread takes at least before a row is split over more blocks."""
+
+_WIDEST_PARTIAL = 16
+"""Bytes of a running value with its index."""
 
 STARVED = 8
 """A kernel that cannot split and fills less than one in so many multiprocessors is refused, if it has much to do."""
@@ -89,6 +94,9 @@ class RowTemplate:
         space, facts = self._facts(program)
         vector = self._vector(program, space)
         layouts = _layouts(space, facts, vector, can_split(program, space), target)
+        if layouts[0].mode == "loop" and facts.passes > 1:
+            staged = self._stage(program, space, layouts[0], target)
+            layouts = [staged, *layouts] if staged is not None else layouts
         return [self._schedule(cluster, space, layout) for layout in layouts]
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
@@ -100,9 +108,16 @@ class RowTemplate:
         builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
         evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
         evaluator.tables = lambda node: function.table(builder, node)
+        staging = None
+        if layout.shared_bytes:
+            columns = layout.staged_columns(space.cols)
+            tensors, _ = fitting(self._staged(program, space), columns, layout.shared_bytes)
+            column = symbol("chunk", max(2, space.cols))
+            staging = Staging(tensors, columns, column, function.dynamic_shared(builder))
         first = len(program.arguments) + len(program.outputs)
         partials = Partials(first, partial_counts(space), function.shared) if layout.splits > 1 else None
-        RowKernel(program, space, layout, evaluator, function.shared, partials).emit()
+        kernel = RowKernel(program, space, layout, evaluator, function.shared, partials, staging=staging)
+        kernel.emit()
         return function.finish(evaluator.accesses.bytes)
 
     def _facts(self, program: TensorProgram) -> tuple[RowSpace, Facts]:
@@ -112,6 +127,27 @@ class RowTemplate:
         facts = measure(kernel)
         _check_access_order(program, space, facts.reads, kernel)
         return space, facts
+
+    def _staged(self, program: TensorProgram, space: RowSpace) -> list[Staged]:
+        """What several passes of a loop schedule read, with offsets in terms of the column."""
+        layout = RowLayout(WARP, 1, 1, False, space.rows)
+        kernel = RowKernel(program, space, layout, dry_evaluator(program), no_shared, one_loop=True)
+        return staged_tensors(reads_by_pass(kernel))
+
+    def _stage(self, program: TensorProgram, space: RowSpace, layout: RowLayout, target: Target) -> RowLayout | None:
+        """The loop schedule ``layout`` with rows in shared memory, None if nothing is read twice or fits."""
+        static = sum(WARP * _WIDEST_PARTIAL * len(level) for level in space.levels)
+        tensors = self._staged(program, space)
+        best: RowLayout | None = None
+        for lanes in (layout.lanes, target.max_threads_per_block):
+            candidate = replace(layout, lanes=lanes, unroll=unroll_of(space.cols // layout.vector // lanes))
+            columns = candidate.staged_columns(space.cols)
+            _, size = fitting(tensors, columns, target.shared_bytes_block - static)
+            if size:
+                best = replace(candidate, shared_bytes=size)
+            if 2 * (size + static) <= target.shared_bytes_sm:
+                break  # several blocks fit on a multiprocessor; if one alone does, it has all the threads
+        return best
 
     def _vector(self, program: TensorProgram, space: RowSpace) -> int:
         """The widest chunk that divides the row, keeps most lanes busy and breaks no contiguous access."""
@@ -139,9 +175,10 @@ class RowTemplate:
             grid=(layout.blocks, 1, 1),
             block=(layout.threads, 1, 1),
             vector=layout.vector,
+            shared_bytes=layout.shared_bytes,
             parameters=(
                 ("lanes", layout.lanes),
-                ("mode", "resident" if layout.resident else "loop"),
+                ("mode", layout.mode),
                 ("rows_per_block", layout.rows_per_block),
                 ("unroll", layout.unroll),
                 *((("splits", layout.splits),) if layout.splits > 1 else ()),
@@ -241,4 +278,5 @@ def _layout_of(schedule: Schedule) -> RowLayout:
         schedule.grid[0],
         int(schedule.parameter("unroll", 1)),
         int(schedule.parameter("splits", 1)),
+        schedule.shared_bytes if schedule.parameter("mode") == "staged" else 0,
     )

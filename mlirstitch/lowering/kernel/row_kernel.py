@@ -32,6 +32,7 @@ class RowLayout:
         blocks: blocks of the launch.
         unroll: chunks per iteration of the loop schedule.
         splits: blocks that share a row (then a block holds a part of one row).
+        shared_bytes: dynamic shared memory in which the loop schedule keeps what several passes read.
     """
 
     lanes: int
@@ -41,6 +42,16 @@ class RowLayout:
     blocks: int
     unroll: int = 1
     splits: int = 1
+    shared_bytes: int = 0
+
+    @property
+    def mode(self) -> str:
+        """The name of the schedule."""
+        return "resident" if self.resident else "staged" if self.shared_bytes else "loop"
+
+    def staged_columns(self, cols: int) -> int:
+        """Columns of ``cols`` that are staged: those in chunks that every thread has. The rest stay in registers."""
+        return cols // (self.lanes * self.vector) * self.lanes * self.vector
 
     @property
     def threads(self) -> int:

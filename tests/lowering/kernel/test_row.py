@@ -231,6 +231,7 @@ def test_short_rows_share_warps_and_blocks():
 def test_a_row_that_fits_no_registers_is_read_again():
     built = build(softmax(4, 131072), "row")
     assert dict(built.schedule.parameters)["mode"] == "loop"
+    assert built.traffic[0] == 3 * 4 * 131072 * 4
 
 
 def test_wide_accesses_and_one_barrier_per_level():
@@ -246,6 +247,39 @@ def test_half_precision_rows_are_read_128_bits_at_a_time():
     assert built.schedule.vector == 8
     assert "ld.global.nc.v4.b32" in built.ptx
     assert DTYPES["bf16"] is BF16
+
+
+@pytest.mark.parametrize(("cols", "element"), [(50003, "f32"), (49152, "f32"), (98304, "bf16"), (40000, "f32")])
+def test_a_row_too_long_for_registers_is_staged_in_shared_memory_and_read_once(cols, element):
+    text = softmax(3, cols, element)
+    built = build(text, "row")
+    size = np.dtype(DTYPES[element]).itemsize
+    assert built.schedule.parameter("mode") == "staged"
+    assert 48 * 1024 < built.schedule.shared_bytes <= cols * size
+    assert built.traffic == (3 * cols * size,) * 2
+    x = random_array(np.random.default_rng(0), (3, cols), element)
+    (got,) = built.run([x])
+    close(got, reference(text, [x])[0], 1e-8 if element == "f32" else 1e-5)
+    assert moved_bytes(built) == built.traffic
+    assert "ld.shared.v4" in built.ptx or cols % 4
+
+
+def test_a_chip_with_less_shared_memory_reads_the_row_again():
+    small = build(softmax(3, 50003), "row", chip="sm_75")
+    assert small.schedule.parameter("mode") == "loop"
+    assert small.schedule.shared_bytes == 0
+
+
+def test_a_tensor_read_under_a_condition_is_not_staged():
+    padded = "%p = tensor.pad %a low[0, 1] high[0, 2] { ^bb0(%i: index, %j: index): tensor.yield %zero : f32 } "
+    text = softmax(2, 50003).replace("func.func @f(%a: tensor<2x50003xf32>)", "func.func @f(%a: tensor<2x50000xf32>)")
+    head, tail = text.split("%er = ", 1)
+    text = head + padded + ": tensor<2x50000xf32> to tensor<2x50003xf32>\n  %er = " + tail.replace("ins(%a", "ins(%p")
+    built = build(text, "row")
+    x = random_array(np.random.default_rng(0), (2, 50000), "f32")
+    (got,) = built.run([x])
+    close(got, reference(text, [x])[0], 1e-8)
+    assert built.schedule.parameter("mode") == "loop"
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
