@@ -128,7 +128,7 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
         with ir.InsertionPoint(body), function.location:
             kernel = emit_kernel(cluster, schedule, name, target)
     except PassError as error:
-        error.message = f"kernel of @{name}: {error.message}"
+        error.message = f"kernel of @{name}, template {schedule.template}: {error.message}"
         error.source = _user_source(error.source, original, function)
         raise
     kernel = kernel.operation
@@ -145,8 +145,11 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
 
 
 def _user_source(line: str, original: ir.Operation, function: ir.Operation) -> str:
-    """The user's line for a canonical one: the op at the same place of the function that was copied."""
-    for ours, theirs in zip(walk(function), walk(original), strict=True):
+    """The user's line for a canonical one: the op at the same place of the function that was copied.
+
+    A refusal without a line is about the whole function.
+    """
+    for ours, theirs in () if not line else zip(walk(function), walk(original), strict=True):
         if source_line(ours.location) == line:
             return source_line(theirs.location)
     return source_line(original.location)

@@ -178,8 +178,9 @@ MAIN = """
     %a = call @c(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("model.py":3:0)
     return %a : tensor<4x8xf32>
   }"""
-GRID_TOO_LARGE = (
-    ', stitch.schedule = {template = "elementwise", grid = array<i64: 1, 65536, 1>, block = array<i64: 32, 1, 1>}'
+SHARED_TOO_LARGE = (
+    ', stitch.schedule = {template = "elementwise", grid = array<i64: 1, 1, 1>, block = array<i64: 32, 1, 1>, '
+    "shared_bytes = 999999 : i64}"
 )
 
 
@@ -194,9 +195,9 @@ GRID_TOO_LARGE = (
             "cannot be the name of a kernel",
             "",
         ),
-        (MAIN + cluster("c", attributes=GRID_TOO_LARGE), False, "grid size along y is 65536", "model.py:3"),
+        (MAIN + cluster("c", attributes=SHARED_TOO_LARGE), False, "shared memory per block is 999999", "model.py:3"),
         (
-            MAIN + cluster("c", attributes=GRID_TOO_LARGE.replace("elementwise", "magic").replace("65536", "1")),
+            MAIN + cluster("c", attributes=SHARED_TOO_LARGE.replace("elementwise", "magic")),
             False,
             "no kernel template is named 'magic'",
             "",
@@ -247,12 +248,12 @@ def test_what_a_template_refuses_is_shown_at_the_users_line(monkeypatch: pytest.
         raise refusal(inner, "too hard")
 
     monkeypatch.setattr(stitch_to_gpu, "emit_kernel", refuse)
-    with pytest.raises(PassError, match=r"kernel of @c: .*negf.* too hard") as caught:
+    with pytest.raises(PassError, match=r"kernel of @c, template \w+: .*negf.* too hard") as caught:
         converted(MAIN + cluster("c"))
     assert caught.value.source == "model.py:21"
 
 
 def test_a_template_that_does_not_apply_is_refused_with_the_cluster() -> None:
-    body = MAIN + cluster("c", attributes=GRID_TOO_LARGE.replace("65536", "1").replace("elementwise", "row"))
+    body = MAIN + cluster("c", attributes=SHARED_TOO_LARGE.replace("elementwise", "row"))
     with pytest.raises(PassError, match="kernel of @c"):
         converted(body, scheduled=False)

@@ -34,6 +34,7 @@ from mlirstitch.lowering.kernel.reduction_facts import (
     unroll_of,
 )
 from mlirstitch.lowering.kernel.row_space import RowSpace
+from mlirstitch.lowering.kernel.schedule_checks import check_column_schedule, check_shared_work
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import GRID_X_LIMIT, Target
@@ -83,10 +84,16 @@ class ColumnTemplate:
         return [self._schedule(cluster, space, layout) for layout in layouts]
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses."""
+        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
         program = build_program(cluster)
         space = RowSpace.of(program)
+        if not space.is_columns:
+            raise PassError("the elements reduced for a result are neighbours in memory")
+        inner = space.dims[-1][0]
+        check_column_schedule(schedule, inner, space.rows // inner, space.cols, target)
         layout = _layout_of(schedule)
+        groups = layout.blocks // layout.splits
+        check_shared_work(schedule, can_split(program, space), scratch_of(space, layout.splits), groups)
         function = KernelFunction(cluster, program, schedule, name)
         builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
         evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)

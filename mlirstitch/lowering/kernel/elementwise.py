@@ -15,6 +15,7 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
 from mlirstitch.lowering.kernel.flat_kernel import FlatLayout, dry_kernel, flat_elements, open_kernel
+from mlirstitch.lowering.kernel.schedule_checks import check_flat_schedule
 from mlirstitch.lowering.kernel.tensor_program import Computed, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import Target
@@ -61,8 +62,9 @@ class ElementwiseTemplate:
         return [layout.schedule(self.name) for layout in layouts]
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses."""
+        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
         program = build_program(cluster)
+        check_flat_schedule(schedule, flat_elements(program), target)
         function, kernel = open_kernel(cluster, program, schedule, name)
         kernel.emit()
         return function.finish(kernel.evaluator.accesses.bytes)

@@ -25,6 +25,7 @@ from mlirstitch.lowering.kernel.evaluate import Evaluator
 from mlirstitch.lowering.kernel.flat_kernel import FlatLayout, dry_kernel, flat_elements, open_kernel
 from mlirstitch.lowering.kernel.index_expr import ZERO, Expr, Symbol, symbol
 from mlirstitch.lowering.kernel.linalg_body import LinalgOp
+from mlirstitch.lowering.kernel.schedule_checks import check_flat_schedule
 from mlirstitch.lowering.kernel.tensor_program import Computed, Indices
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import Target
@@ -68,8 +69,9 @@ class LoopNestTemplate:
         return [layout.schedule(self.name, tuple((position, "thread") for position in schemes))]
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses."""
+        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
         program = build_program(cluster)
+        check_flat_schedule(schedule, flat_elements(program), target, widest=1)
         asked = LoopReductions()
         dry = dry_kernel(program, FlatLayout(flat_elements(program), THREADS, 1, 1, 1), asked.value)
         asked.evaluator = dry.evaluator

@@ -36,10 +36,11 @@ from mlirstitch.lowering.kernel.reduction_facts import (
 )
 from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout
 from mlirstitch.lowering.kernel.row_space import RowSpace
+from mlirstitch.lowering.kernel.schedule_checks import check_row_schedule, check_shared_work
 from mlirstitch.lowering.kernel.staging import Staged, Staging, fitting, staged_tensors
 from mlirstitch.lowering.kernel.tensor_program import Argument, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
-from mlirstitch.target import GRID_X_LIMIT, Target
+from mlirstitch.target import Target
 
 MAX_VECTOR = 8
 WARP_ROW = 1024
@@ -100,10 +101,12 @@ class RowTemplate:
         return [self._schedule(cluster, space, layout) for layout in layouts]
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses."""
+        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
         program = build_program(cluster)
         space = RowSpace.of(program)
+        check_row_schedule(schedule, space.rows, space.cols, target)
         layout = _layout_of(schedule)
+        check_shared_work(schedule, can_split(program, space), scratch_of(space, layout.splits), space.rows)
         function = KernelFunction(cluster, program, schedule, name)
         builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
         evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
@@ -268,8 +271,6 @@ def _place(space: RowSpace, vector: int, lanes: int, resident: bool, chunks: int
 
 
 def _layout_of(schedule: Schedule) -> RowLayout:
-    if schedule.grid[0] > GRID_X_LIMIT:
-        raise PassError(f"{schedule.grid[0]} blocks exceed the grid limit", hint="split the batch")
     return RowLayout(
         int(schedule.parameter("lanes")),
         int(schedule.parameter("rows_per_block")),

@@ -1,0 +1,173 @@
+"""Whether a schedule covers its cluster. Schedules are text that a person may edit; a wrong one must not compile.
+
+A kernel of a schedule that leaves elements out, or that cuts a row where it does not divide, would return wrong numbers
+without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel.fold import WARP
+from mlirstitch.passes.stitching.template import Schedule
+from mlirstitch.target import GRID_X_LIMIT, Target
+
+WIDEST_VECTOR = 8
+MOST_CHUNKS_UNROLLED = 16
+MOST_RESIDENT_ELEMENTS = 256
+"""Elements that one thread may keep from pass to pass: beyond, a kernel is all unrolled code."""
+
+
+def check_flat_schedule(schedule: Schedule, elements: int, target: Target, widest: int = WIDEST_VECTOR) -> None:
+    """Refuse a schedule that does not compute each of ``elements`` with chunks of ``vector``, ``unroll`` a thread.
+
+    ``widest`` is the largest vector that the template can emit.
+
+    Raises:
+        PassError: a number is out of range, or blocks x threads x unroll x vector covers fewer than ``elements``.
+    """
+    check_shared_work(schedule, False, (), 0)
+    numbers = _parameters(schedule, {"unroll": 1})
+    blocks, threads = _along_x(schedule, target)
+    vector = _vector(schedule, widest)
+    unroll = _unroll(numbers)
+    chunks, rest = elements // vector, elements % vector
+    if elements and not threads:
+        _refuse("block x", threads, "at least 1")
+    if blocks * threads * unroll < chunks or blocks * threads < rest:
+        covered = blocks * threads * unroll * vector
+        _refuse("grid x", blocks, f"enough blocks for {elements} elements; these compute {covered}")
+
+
+def check_row_schedule(schedule: Schedule, rows: int, cols: int, target: Target) -> None:
+    """Refuse a schedule that does not give every row of ``rows`` x ``cols`` its threads, and every thread whole chunks.
+
+    Raises:
+        PassError: a parameter is missing, unknown or out of range, or does not fit the others.
+    """
+    defaults = {"lanes": None, "rows_per_block": None, "unroll": 1, "splits": 1}
+    numbers = _parameters(schedule, defaults, names=("mode",))
+    blocks, threads = _along_x(schedule, target)
+    lanes, rows_per_block, splits = numbers["lanes"], numbers["rows_per_block"], numbers["splits"]
+    _power_of_two("lanes", lanes, target.max_threads_per_block)
+    if rows_per_block < 1 or (rows_per_block != 1 and (lanes > WARP or splits > 1)):
+        reason = "1, because a row takes more than a warp" if lanes > WARP else "1, because blocks share a row"
+        _refuse("rows_per_block", rows_per_block, "at least 1" if rows_per_block < 1 else reason)
+    if threads != lanes * rows_per_block:
+        _refuse("block x", threads, f"lanes x rows_per_block = {lanes * rows_per_block}")
+    _blocks(blocks, -(-rows // rows_per_block), splits, f"{rows} rows, {rows_per_block} a block")
+    if cols % _vector(schedule, WIDEST_VECTOR):
+        _refuse("vector", schedule.vector, f"a divisor of the {cols} columns")
+    _mode(schedule, cols, lanes, splits)
+    _unroll(numbers)
+
+
+def check_column_schedule(schedule: Schedule, inner: int, outer: int, reduced: int, target: Target) -> None:
+    """Refuse a schedule that does not give each of ``outer`` x ``inner`` results its threads.
+
+    ``inner`` results are neighbours in memory; each is folded from ``reduced`` elements.
+
+    Raises:
+        PassError: a parameter is missing, unknown or out of range, or does not fit the others.
+    """
+    numbers = _parameters(schedule, {"across": None, "unroll": 1, "splits": 1}, names=("mode",))
+    blocks, threads = _along_x(schedule, target)
+    across, splits = numbers["across"], numbers["splits"]
+    _power_of_two("across", across, WARP)
+    _power_of_two("block x", threads, target.max_threads_per_block)
+    if threads < WARP:
+        _refuse("block x", threads, f"at least {WARP}")
+    vector = _vector(schedule, WIDEST_VECTOR)
+    if inner % vector:
+        _refuse("vector", vector, f"a divisor of the innermost dim, {inner}")
+    groups = outer * -(-inner // (vector * across))
+    _blocks(blocks, groups, splits, f"{outer} x {inner} results, {vector * across} a block")
+    _mode(schedule, reduced, threads // across, splits)
+    _unroll(numbers)
+
+
+def check_shared_work(schedule: Schedule, splittable: bool, scratch: tuple[tuple[str, int], ...], tickets: int) -> None:
+    """Refuse a split that the cluster does not allow, or whose buffers are not ``scratch`` and ``tickets``."""
+    if schedule.parameter("splits", 1) == 1:
+        scratch, tickets = (), 0
+    elif not splittable:
+        _refuse("splits", schedule.parameter("splits"), "1: what every element needs depends on the reductions")
+    if schedule.scratch != scratch:
+        _refuse("scratch", list(schedule.scratch), f"{list(scratch)}")
+    if schedule.tickets != tickets:
+        _refuse("tickets", schedule.tickets, f"{tickets}")
+
+
+def _blocks(blocks: int, groups: int, splits: int, shape: str) -> None:
+    if splits < 1:
+        _refuse("splits", splits, "at least 1")
+    if blocks != groups * splits:
+        shared = f", {splits} blocks each" if splits > 1 else ""
+        _refuse("grid x", blocks, f"{groups * splits} for {shape}{shared}")
+
+
+def _mode(schedule: Schedule, elements: int, threads: int, splits: int) -> None:
+    """``elements`` are folded by ``threads`` of each of ``splits`` blocks; resident ones are all unrolled."""
+    mode = schedule.parameter("mode")
+    if mode == "staged" and schedule.template == "row" and schedule.shared_bytes > 0 and splits == 1:
+        return  # what does not fit into the shared memory it asks for is read again
+    if mode not in ("resident", "loop"):
+        staged = ", or staged with shared_bytes and no splits" if schedule.template == "row" else ""
+        _refuse("mode", mode, f"resident or loop{staged}")
+    if mode == "resident" and elements > threads * splits * MOST_RESIDENT_ELEMENTS:
+        _refuse("mode", mode, f"loop: {threads} threads cannot keep {elements} elements in registers")
+
+
+def _power_of_two(what: str, value: int, most: int) -> None:
+    if not 1 <= value <= most or value & (value - 1):
+        _refuse(what, value, f"a power of two from 1 to {most}")
+
+
+def _along_x(schedule: Schedule, target: Target) -> tuple[int, int]:
+    """Blocks and threads; these templates use one dimension."""
+    for field, sizes in (("grid", schedule.grid), ("block", schedule.block)):
+        if sizes[1:] != (1, 1):
+            _refuse(f"{field} y, z", f"{sizes[1]}, {sizes[2]}", "1, 1")
+    if schedule.grid[0] > GRID_X_LIMIT:
+        _refuse("grid x", schedule.grid[0], f"at most {GRID_X_LIMIT}")
+    if schedule.block[0] > target.max_threads_per_block:
+        _refuse("block x", schedule.block[0], f"at most {target.max_threads_per_block}")
+    return schedule.grid[0], schedule.block[0]
+
+
+def _vector(schedule: Schedule, widest: int) -> int:
+    legal = [width for width in (1, 2, 4, WIDEST_VECTOR) if width <= widest]
+    if schedule.vector not in legal:
+        _refuse("vector", schedule.vector, " or ".join(str(width) for width in legal))
+    return schedule.vector
+
+
+def _unroll(numbers: Mapping[str, int]) -> int:
+    if not 1 <= numbers["unroll"] <= MOST_CHUNKS_UNROLLED:
+        _refuse("unroll", numbers["unroll"], f"1 to {MOST_CHUNKS_UNROLLED}")
+    return numbers["unroll"]
+
+
+def _parameters(schedule: Schedule, defaults: Mapping[str, int | None], names: tuple[str, ...] = ()) -> dict[str, int]:
+    """The integer parameters; those without a default must be there, and no others but ``names``, which are text."""
+    given = dict(schedule.parameters)
+    for name in given:
+        if name not in defaults and name not in names:
+            known = ", ".join((*defaults, *names))
+            raise PassError(f"stitch.schedule: there is no parameter {name}", hint=f"parameters: {known}")
+    found: dict[str, int] = {}
+    for name, default in defaults.items():
+        value = given.get(name, default)
+        if not isinstance(value, int):
+            _refuse(name, "missing" if value is None else repr(value), "an integer")
+        found[name] = value
+    return found
+
+
+def _refuse(what: str, value: object, wanted: str) -> NoReturn:
+    raise PassError(
+        f"stitch.schedule: {what} is {value}, not {wanted}",
+        hint="correct the schedule; mlirstitch compile --to stitched shows the one that the compiler chooses",
+    )
