@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.device import Counters
 from mlirstitch.runtime.dtypes import Array, aligned_bytes, contiguous
 from mlirstitch.runtime.library import NumpyLibrary
@@ -16,6 +16,8 @@ from mlirstitch.runtime.program import Launch
 ADOPTED_ALIGNMENT = 16
 """Host alignment of an array that may be device memory as it stands, bytes: the widest access of a thread. The emulator
 places every allocation at a multiple of 256 in its own address space, so more is not needed."""
+ENGINE_VARIABLE = "MLIRSTITCH_EMULATOR_ENGINE"
+"""Environment variable that names the engine."""
 POISON = 0xFF
 """Byte that fills memory nobody wrote: NaN in every float type, -1 in the signed integers."""
 
@@ -26,12 +28,16 @@ class EmulatedDevice:
     What a launch declares to read only is passed read-only, so that a kernel that writes it is caught.
 
     Args:
-        checks: look for out-of-bounds and misaligned accesses, races, divergent barriers and the like.
+        checks: look for uninitialised reads, races, divergent barriers and the like, too; None: where the reference
+            engine runs the kernel. Bounds and alignment are always checked.
+        engine: "auto", "jit" or "reference" (docs/emulator.md); the default is the variable ``MLIRSTITCH_EMULATOR_ENGINE``
+            or, without it, "auto".
         poison: overwrite discarded memory with :data:`POISON`, so that a read of something unwritten gives NaN.
     """
 
-    def __init__(self, *, checks: bool = True, poison: bool = True) -> None:
+    def __init__(self, *, checks: bool | None = None, poison: bool = True, engine: str = "") -> None:
         self._checks = checks
+        self._engine = engine or os.environ.get(ENGINE_VARIABLE, "") or "auto"
         self._poison = poison
         self._library = NumpyLibrary()
 
@@ -78,14 +84,15 @@ class EmulatedDevice:
     def load_ptx(self, text: str, name: str) -> Any:
         from mlirstitch.runtime import emulator
 
-        return emulator.load(text)
+        return emulator.load(text, self._engine)
 
     def launch(self, module: Any, step: Launch, arguments: Sequence[Array], *, count: bool) -> Counters | None:
-        if step.thread_block_cluster != (1, 1, 1):
-            raise LaunchError(
-                f"the emulator has no thread-block clusters, the kernel needs {step.thread_block_cluster}",
-                hint="compile for a target without them, for example sm_80",
-            )
+        return self._launch(module, step, arguments, count=count)
+
+    def _launch(
+        self, module: Any, step: Launch, arguments: Sequence[Array], *, count: bool, **options: Any
+    ) -> Counters | None:
+        """Run a kernel with further options of the emulator's ``launch``."""
         passed = [
             _read_only(memory) if argument.access == "read" else memory
             for memory, argument in zip(arguments, step.arguments, strict=True)
@@ -99,8 +106,13 @@ class EmulatedDevice:
             checks=self._checks,
             counters=count,
             cooperative=step.cooperative,
+            cluster=step.thread_block_cluster,
+            **options,
         )
-        return counted.to_dict() if count else None
+        if not count:
+            return None
+        ran = {"engine": module.engine_of(step.kernel), "engine_reason": module.fallback(step.kernel)}
+        return {**counted.to_dict(), **ran}
 
     def synchronize(self) -> None:
         return None

@@ -54,7 +54,7 @@ class Engines:
         work: Work,
         engine: str | None,
         *,
-        checks: bool,
+        checks: bool | None,
         budget: int,
         cooperative: bool,
         tally: Tally | None,
@@ -65,11 +65,13 @@ class Engines:
     ) -> dict[str, int]:
         """Run a launch with ``engine`` (None: that of the module); warp instructions by class.
 
+        ``checks`` None asks for all that the engine looks for which runs the kernel.
+
         Raises :class:`LaunchError` for every finding, and where ``engine`` is "jit" and the launch asks for what only
         the reference engine does.
         """
         wanted = self._engine if engine is None else checked(engine)
-        more = checks or seed is not None or defined is not None
+        more = bool(checks) or seed is not None or defined is not None
         if wanted == "jit" and more:
             raise LaunchError(
                 f"kernel {entry!r}: the JIT engine does not look for uninitialised reads, races and the like",
@@ -91,7 +93,7 @@ class Engines:
         self.used[entry] = "reference"
         return self.reference(entry).run(
             *work,
-            checks=checks,
+            checks=checks is not False,
             budget=budget,
             cooperative=cooperative,
             tally=tally,

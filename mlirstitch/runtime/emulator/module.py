@@ -100,7 +100,7 @@ class EmulatedModule:
         block: Extent,
         args: Sequence[Any],
         shared_bytes: int = 0,
-        checks: bool = True,
+        checks: bool | None = True,
         *,
         counters: bool = True,
         budget: int = DEFAULT_BUDGET,
@@ -120,7 +120,7 @@ class EmulatedModule:
                 scalar of the parameter's size. Each array is one allocation.
             shared_bytes: dynamic shared memory, bytes.
             checks: look for uninitialised reads, races, divergent barriers and bad shuffles; bounds and alignment are
-                checked always.
+                checked always. None: if the reference engine runs the kernel.
             counters: fill the counters; without, all but threads and warps are 0.
             budget: instructions a chunk of blocks may issue, against endless loops.
             cooperative: keep all blocks resident and let every one proceed, for kernels that wait for other blocks.
@@ -154,7 +154,7 @@ class EmulatedModule:
             entry,
             (memory, parameters, symbols, grid3, block3, shared),
             engine,
-            checks=checks or sanitize,
+            checks=True if sanitize else checks,
             budget=budget,
             cooperative=cooperative,
             tally=tally,

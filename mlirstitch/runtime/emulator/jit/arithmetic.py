@@ -94,6 +94,8 @@ def fused(a: Expression, b: Expression, c: Expression, kind: str, mode: str, e: 
         return a.call("fma", b, c)
     if kind == "f64":
         raise e.unsupported("double precision with directed rounding is left to the reference engine")
+    if kind == "f32" and a.vector:
+        return e.mathematics(f"fma_{mode}", [a, b, c])
     return rounding.fma_small(a, b, c, kind, mode)
 
 
@@ -341,15 +343,19 @@ def _special(e: KernelEmitter, i: Instruction) -> None:
     function = FUNCTIONS.get(i.op)
     if function is None:
         raise e.unsupported("is left to the reference engine")
+
+    def apply(a: Expression) -> Expression:
+        return e.mathematics(i.op, [a]) if a.vector else function(a)
+
     if kind in _PACKED:
-        return packed(e, i, 1, lambda v, _: function(v[0]))
+        return packed(e, i, 1, lambda v, _: apply(v[0]))
     if kind == "f64":
         (a,) = e.operands(i.inputs, [kind])
         if "ftz" not in i.modifiers:
             return e.result(i.outputs[0], a.other(1.0) / a.call("sqrt"))
         return e.result(i.outputs[0], rounding.gross(a.other(1.0) / rounding.flush(a).call("sqrt")))
     (a,) = float_operands(e, i, kind, 1)
-    float_result(e, i, function(a), kind)
+    float_result(e, i, apply(a), kind)
     return None
 
 

@@ -202,8 +202,12 @@ class Expression:
 class Builder:
     """One function under construction: ``text`` ends up in a module."""
 
-    def __init__(self, name: str, parameters: Sequence[str], result: str, inline: bool = True) -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[str], result: str, inline: bool = True, vectors: bool = False
+    ) -> None:
+        """``vectors``: parameters and result have an element for each thread."""
         self._name = name
+        self._vectors = vectors
         self._inline = inline
         self._result = result
         self._count = 0
@@ -211,7 +215,9 @@ class Builder:
         self._lines: list[str] = []
         self._constants: dict[tuple[str, bool, int], Expression] = {}
         self._prologue: list[str] = []
-        self.parameters = tuple(Expression(self, f"%p{n}", kind, False) for n, kind in enumerate(parameters))
+        self.parameters = tuple(
+            Expression(self, f"%p{n}", kind, vectors) for n, kind in enumerate(parameters)
+        )
 
     # ---- text
     def line(self, text: str) -> None:
@@ -239,7 +245,7 @@ class Builder:
     def finish(self) -> str:
         """The function."""
         parameters = ", ".join(f"{p.name}: {p.text}" for p in self.parameters)
-        result = f" -> {type_text(self._result, False)}" if self._result else ""
+        result = f" -> {type_text(self._result, self._vectors)}" if self._result else ""
         body = "\n".join([*self._prologue, *self._lines])
         attributes = "" if self._inline else ' attributes {passthrough = ["noinline"]}'
         return f"llvm.func @{self._name}({parameters}){result}{attributes} {{\n{body}\n}}\n"
@@ -409,12 +415,13 @@ class Builder:
         self.jump(head, index + 1)
         self.start(after)
 
-    def call_pointer(self, function: Expression, values: Sequence[Expression], result: str) -> Expression:
+    def call_pointer(
+        self, function: Expression, values: Sequence[Expression], result: str, vector: bool = False
+    ) -> Expression:
         """Call a function through a pointer."""
         names, types = ", ".join(v.name for v in values), ", ".join(v.text for v in values)
-        return self.define(
-            f"llvm.call {function.name}({names}) : !llvm.ptr, ({types}) -> {type_text(result, False)}", result
-        )
+        signature = f"({types}) -> {type_text(result, vector)}"
+        return self.define(f"llvm.call {function.name}({names}) : !llvm.ptr, {signature}", result, vector)
 
     def call(self, function: str, values: Sequence[Expression], result: str) -> Expression:
         """Call a function of the module."""

@@ -430,6 +430,11 @@ class KernelEmitter:
             b.store(vector, place, align)
 
     # ---- calls
+    def mathematics(self, name: str, values: Sequence[Expression]) -> Expression:
+        """Call a function of the support library on vectors of single precision."""
+        function = self.builder.field(self.context, function_offset(name), "ptr")
+        return self.builder.call_pointer(function, values, "f32", True)
+
     def support(self, name: str, values: Sequence[Expression]) -> Expression:
         """Call a function of the support library."""
         function = self.builder.field(self.context, function_offset(name), "ptr")

@@ -6,6 +6,10 @@ a kernel does not inline: those of diverged warps, of scattered addresses, and t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from mlirstitch.runtime.emulator.jit import rounding
+from mlirstitch.runtime.emulator.jit.approximations import FUNCTIONS as FUNCTION_BODIES
 from mlirstitch.runtime.emulator.jit.builder import WARP, Builder, Expression
 from mlirstitch.runtime.emulator.jit.layout import (
     ALLOCATION_BYTES,
@@ -21,7 +25,8 @@ from mlirstitch.runtime.emulator.jit.layout import (
 
 FUNCTIONS = (
     "load_1", "load_2", "load_4", "load_8", "store_1", "store_2", "store_4", "store_8", "drive", "divide_s64",
-    "divide_u64", "remainder_s64", "remainder_u64", "shuffle", "spread",
+    "divide_u64", "remainder_s64", "remainder_u64", "shuffle", "spread", "ex2", "lg2", "rsqrt", "fma_rz", "fma_rm",
+    "fma_rp",
 )  # fmt: skip
 """Functions a kernel reaches through its context, in the order of their addresses there."""
 
@@ -40,6 +45,8 @@ def module_text() -> str:
     parts += [_transfer(width, store) for store in (False, True) for width in (1, 2, 4, 8)]
     parts += [_division(name, signed) for name in ("divide", "remainder") for signed in (True, False)]
     parts.append(_shuffle())
+    parts += [_function(name, 1, function) for name, function in FUNCTION_BODIES.items()]
+    parts += [_directed(mode) for mode in ("rz", "rm", "rp")]
     parts.append(_addresses())
     return "module {\n" + "\n".join(parts) + "}\n"
 
@@ -496,6 +503,17 @@ def safe_division(a: Expression, divisor: Expression, remainder: bool, signed: b
     if signed:
         result = divisor.eq(-1).where(-a, result)
     return zero.where(a.other(-1), result)
+
+
+def _function(name: str, count: int, body: Callable[..., Expression]) -> str:
+    """A function of vectors of single precision: long code that kernels share."""
+    b = Builder(name, ["f32"] * count, "f32", vectors=True)
+    b.give_back(body(*b.parameters))
+    return b.finish()
+
+
+def _directed(mode: str) -> str:
+    return _function(f"fma_{mode}", 3, lambda x, y, z: rounding.fma_small(x, y, z, "f32", mode))
 
 
 def _shuffle() -> str:
