@@ -130,11 +130,26 @@ def _read_stdin() -> str:
 )
 @click.option("-o", "--output", type=click.Path(), metavar="FILE.npz", help="Write the outputs by name.")
 @click.option("--device", type=click.Choice(["emulator"]), default="emulator", show_default=True, help="Where to run.")
-@click.option("--profile", is_flag=True, help="Print the time of every step on stderr, slowest first.")
+@click.option(
+    "--sanitize",
+    is_flag=True,
+    help="Look for uninitialised memory and races too, whatever the order of execution; slow.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With --sanitize: the order in which blocks and warps run.",
+)
+@click.option(
+    "--profile", is_flag=True, help="Print time and counters of every step and kernel on stderr, slowest first."
+)
+@click.option(
+    "--report", type=click.Path(), metavar="FILE.json", help="Write time and counters of every step and kernel."
+)
 @click.option("--trace", type=click.Path(), metavar="FILE.json", help="Write a trace for chrome://tracing or Perfetto.")
-def run_command(
-    bundle: str, inputs_path: str | None, output: str | None, device: str, profile: bool, trace: str | None
-) -> None:
+def run_command(bundle: str, inputs_path: str | None, output: str | None, trace: str | None, **settings: Any) -> None:
     """Run BUNDLE on a device and write or describe its outputs.
 
     Inputs are found by name, or by position (arr_0, arr_1, ...). numpy's files have no bfloat16: an output y of that
@@ -144,14 +159,51 @@ def run_command(
     \b
     Examples:
       mlirstitch run model.bundle --inputs x.npz -o y.npz
-      mlirstitch run model.bundle --profile
+      mlirstitch run model.bundle --profile --report counters.json
+      mlirstitch run model.bundle --sanitize
     """
     from mlirstitch.driver.run_bundle import run_bundle
 
-    lines = run_bundle(
-        bundle, inputs_path=inputs_path, output_path=output, device=device, profile=profile, trace_path=trace
-    )
+    lines = run_bundle(bundle, inputs_path=inputs_path, output_path=output, trace_path=trace, **settings)
     for line in lines:
+        click.echo(line)
+
+
+@cli.command("emulate", epilog=EXIT_CODES)
+@click.argument("ptx", type=click.Path())
+@click.option("--entry", metavar="NAME", help="Kernel to run; may be left out if there is one.")
+@click.option("--grid", default="1", show_default=True, metavar="X[,Y[,Z]]", help="Thread blocks.")
+@click.option("--block", required=True, metavar="X[,Y[,Z]]", help="Threads of a block.")
+@click.option("--cluster", metavar="X[,Y[,Z]]", help="Thread blocks of a cluster.")
+@click.option(
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="ARG",
+    help="One for every parameter: FILE.npz:NAME, FILE.npy, zeros:DTYPE:4x8, empty:DTYPE:4x8, int:5, f32:1.5.",
+)
+@click.option("--shared", "shared_bytes", type=int, default=0, metavar="BYTES", help="Dynamic shared memory.")
+@click.option("-o", "--output", type=click.Path(), metavar="FILE.npz", help="Write all arrays as they are afterwards.")
+@click.option("--counters", is_flag=True, help="Print what the launch did as JSON, see docs/counters.md.")
+@click.option("--sanitize", is_flag=True, help="Look for uninitialised memory and races too; slow.")
+@click.option("--seed", type=click.IntRange(min=0), help="Run blocks and warps in an order drawn from it.")
+@click.option("--cooperative", is_flag=True, help="All blocks are resident and take turns.")
+@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Instructions before a loop counts as endless.")
+def emulate_command(ptx: str, **settings: Any) -> None:
+    """Run one kernel of the file PTX on the emulated device, whatever compiler made it.
+
+    Arrays are passed as pointers and written in place; without -o one line for each is printed. int takes the width of
+    the parameter; DTYPE is numpy's name, empty is memory that nobody has written, which --sanitize watches.
+    The same command is python -m mlirstitch.runtime.emulator, which needs numpy alone.
+
+    \b
+    Examples:
+      mlirstitch emulate k.ptx --grid 4 --block 256 --arg x.npz:a --arg zeros:float32:1024 -o y.npz
+      mlirstitch emulate k.ptx --block 128 --arg x.npy --arg int:128 --sanitize --counters
+    """
+    from mlirstitch.runtime.emulator.command import Request, run
+
+    for line in run(Request(ptx=ptx, **settings)):
         click.echo(line)
 
 
@@ -259,7 +311,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        print(f"error: {error.format_message()}", file=sys.stderr)
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mlirstitch"
+        print(f"  hint: {command} --help shows the usage", file=sys.stderr)
         return MISUSED
     except BrokenPipeError:
         # The reader of stdout went away (| head): not an error of ours; keep the interpreter from flushing again.

@@ -86,8 +86,15 @@ class Device(Protocol[M]):
         ...
 
 
-def open_device(name: str = "emulator") -> Device[Any]:
-    """The device of that name (``--device``). Raises :class:`LaunchError` for one that does not exist here."""
+def open_device(name: str = "emulator", *, sanitize: bool = False, seed: int = 0) -> Device[Any]:
+    """The device of that name (``--device``). Raises :class:`LaunchError` for one that does not exist here.
+
+    ``sanitize`` looks for uninitialised memory and races too, with blocks and warps in an order drawn from ``seed``.
+    """
+    if name == "emulator" and sanitize:
+        from mlirstitch.runtime.sanitized_device import SanitizedDevice
+
+        return SanitizedDevice(seed=seed)
     if name == "emulator":
         from mlirstitch.runtime.emulated_device import EmulatedDevice
 

@@ -30,8 +30,8 @@ class EmulatedDevice:
     Args:
         checks: look for uninitialised reads, races, divergent barriers and the like, too; None: where the reference
             engine runs the kernel. Bounds and alignment are always checked.
-        engine: "auto", "jit" or "reference" (docs/emulator.md); the default is the variable ``MLIRSTITCH_EMULATOR_ENGINE``
-            or, without it, "auto".
+        engine: "auto", "jit" or "reference" (docs/emulator.md); the default is the variable
+            ``MLIRSTITCH_EMULATOR_ENGINE`` or, without it, "auto".
         poison: overwrite discarded memory with :data:`POISON`, so that a read of something unwritten gives NaN.
     """
 

@@ -163,7 +163,12 @@ class Executor(Generic[M]):
                     self._device.synchronize()
             except MlirstitchError as error:
                 where = f"step {position} of {len(steps)} ({title(step)}): "
-                raise LaunchError(where + error.message, hint=error.hint, source=error.source or _line(step)) from error
+                line = _line(step)
+                # The user's line comes first; a line of the kernel's MLIR text stands in the message.
+                inner = f" [{error.source}]" if line and error.source and error.source != line else ""
+                raise LaunchError(
+                    where + error.message + inner, hint=error.hint, source=line or error.source
+                ) from error
             if reports is not None:
                 seconds = time.perf_counter() - start
                 reports.append(self._report(position, step, start - origin, seconds, counters))

@@ -35,6 +35,17 @@ class StepReport:
 
 
 @dataclass(frozen=True)
+class KernelReport:
+    """All launches of one kernel: number, seconds, bytes of their arguments, counters added up (None: not counted)."""
+
+    name: str
+    launches: int
+    seconds: float
+    argument_bytes: int
+    counters: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
 class RunReport:
     """One run of a program on a device; ``seconds`` is the whole run, copies of inputs and outputs included."""
 
@@ -54,9 +65,29 @@ class RunReport:
         """Sums of the device's counters over all steps."""
         return add_counters(step.counters for step in self.steps if step.counters is not None)
 
+    def by_kernel(self) -> tuple[KernelReport, ...]:
+        """The launches of every kernel together, in order of their first launch."""
+        groups: dict[str, list[StepReport]] = {}
+        for step in self.steps:
+            if step.op == "launch":
+                groups.setdefault(step.name, []).append(step)
+        return tuple(
+            KernelReport(
+                name,
+                len(steps),
+                sum(step.seconds for step in steps),
+                sum(step.argument_bytes for step in steps),
+                add_counters(step.counters for step in steps if step.counters is not None)
+                if any(step.counters is not None for step in steps)
+                else None,
+            )
+            for name, steps in groups.items()
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON data: all fields, plus ``launches`` and ``totals``."""
-        return {**asdict(self), "launches": self.launches, "totals": self.totals()}
+        """Plain JSON data: all fields, plus ``launches``, ``kernels`` and ``totals``."""
+        kernels = [asdict(kernel) for kernel in self.by_kernel()]
+        return {**asdict(self), "launches": self.launches, "kernels": kernels, "totals": self.totals()}
 
     def chrome_trace(self) -> str:
         """The run in Chrome's trace event format, for chrome://tracing or ui.perfetto.dev."""

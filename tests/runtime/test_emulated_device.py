@@ -170,13 +170,15 @@ def test_nothing_is_counted_in_a_plain_run():
     assert seen == [None, None]
 
 
-def test_thread_block_clusters_are_refused():
+def test_thread_block_clusters_run():
     bundle = add_bundle()
     base = bundle.programs[0]
     step = dataclasses.replace(base.steps[0], grid=(2, 1, 1), block=(4, 1, 1), thread_block_cluster=(2, 1, 1))  # type: ignore
     clustered = dataclasses.replace(bundle, programs=(dataclasses.replace(base, steps=(step, *base.steps[1:])),))
-    with pytest.raises(LaunchError, match="no thread-block clusters"):
-        Executor(clustered, EmulatedDevice()).run([np.ones(8, F32)])
+    plain = Executor(bundle, EmulatedDevice()).run([np.ones(8, F32)])
+    assert [a.tolist() for a in Executor(clustered, EmulatedDevice()).run([np.ones(8, F32)])] == [
+        a.tolist() for a in plain
+    ]
 
 
 @pytest.mark.parametrize("frozen", [True, False])
