@@ -215,9 +215,7 @@ class Builder:
         self._lines: list[str] = []
         self._constants: dict[tuple[str, bool, int], Expression] = {}
         self._prologue: list[str] = []
-        self.parameters = tuple(
-            Expression(self, f"%p{n}", kind, vectors) for n, kind in enumerate(parameters)
-        )
+        self.parameters = tuple(Expression(self, f"%p{n}", kind, vectors) for n, kind in enumerate(parameters))
 
     # ---- text
     def line(self, text: str) -> None:

@@ -117,6 +117,8 @@ def _run_ranges(job: Job, kernel: Kernel, total: int) -> list[Worker]:
     """
     warps = -(-job.threads // WARP)
     count = min(os.cpu_count() or 1, total, max(1, total * warps // _WARPS_WORTH_A_THREAD))
+    if job.compiled.code.serial:
+        count = 1
     step = total if count == 1 else -(-total // (count * _RANGES_PER_WORKER))
     starts = list(range(0, total, step))[::-1]
     lock = threading.Lock()

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlirstitch.runtime.emulator.jit import arithmetic, logic, memory
+from mlirstitch.runtime.emulator.jit import arithmetic, atomics, logic, memory
 from mlirstitch.runtime.emulator.jit.builder import Expression
 from mlirstitch.runtime.emulator.jit.emit import Handler, KernelEmitter, MemorySite, Specialisation, Unsupported
+from mlirstitch.runtime.emulator.jit.forms import unknown_form
 from mlirstitch.runtime.emulator.jit.layout import Context, Fault, Warp
 from mlirstitch.runtime.emulator.jit.memory import FAULT
 from mlirstitch.runtime.emulator.ptx.ir import Block, Kernel, Terminator
 
-HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **logic.HANDLERS, **memory.HANDLERS}
+HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **logic.HANDLERS, **memory.HANDLERS, **atomics.HANDLERS}
 """Code of every opcode the JIT engine has, but those that end a block."""
 
+_BARRIERS = 16
+"""Barriers of a block."""
 _DISPATCH, _LEAVE = "^dispatch", "^leave"
 
 
@@ -33,6 +36,7 @@ class Code:
         warp_bytes: size of the structure of a warp.
         frame_at, uninitialised_bytes: part of it that is zeroed when a thread block starts.
         barriers: blocks that end with a barrier.
+        serial: whether blocks must run one after the other, in order, for results that do not vary.
     """
 
     text: str
@@ -43,6 +47,7 @@ class Code:
     frame_at: int
     uninitialised_bytes: int
     barriers: tuple[Block, ...]
+    serial: bool
 
 
 def generate(kernel: Kernel, special: Specialisation) -> Code:
@@ -101,6 +106,7 @@ class _Generator:
             frame_at=e.frame_at,
             uninitialised_bytes=e.uninitialised_bytes,
             barriers=self.barriers,
+            serial=any(i.op in ("atom", "red") for block in self.kernel.blocks for i in block.instructions),
         )
 
     def _block(self, block: Block) -> None:
@@ -113,10 +119,10 @@ class _Generator:
             self._spend(block)
         for instruction in block.instructions:
             e.begin_instruction(instruction)
-            handler = HANDLERS.get(instruction.op)
-            if handler is None:
-                raise e.unsupported("is left to the reference engine")
-            handler(e, instruction)
+            reason = unknown_form(instruction)
+            if reason:
+                raise e.unsupported(reason)
+            HANDLERS[instruction.op](e, instruction)
         self._terminate(block)
 
     def _spend(self, block: Block) -> None:
@@ -157,6 +163,8 @@ class _Generator:
         elif kind == "exit":
             self._stop(Warp.EXITED)
         elif kind == "barrier":
+            if terminator.barrier[0] not in range(_BARRIERS):
+                raise e.unsupported("a barrier that does not exist is left to the reference engine")
             e.end_block()
             b.set_field(e.context, Context.WAITING, b.constant(1, "i64"))
             self._stop(Warp.MASKS + 4 * self.barriers.index(block))

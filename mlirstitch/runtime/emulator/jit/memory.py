@@ -18,10 +18,11 @@ from mlirstitch.runtime.emulator.ptx.opcodes import SPACES
 from mlirstitch.runtime.emulator.ptx.syntax import TYPE_BYTES, Address, Immediate, Operand, Register, Symbol
 
 FAULT = "^fault"
-"""Block of the kernel that returns after a finding."""
+"""Block of a kernel that returns after a finding."""
 
 
-def _space(e: KernelEmitter, i: Instruction, address: Operand) -> str:
+def space_of(e: KernelEmitter, i: Instruction, address: Operand) -> str:
+    """Space of an access: named, that of the variable the address names, or "generic"."""
     named = next((m for m in i.modifiers if m in SPACES), "")
     if named == "param":
         raise e.unsupported("accesses parameter space through a register")
@@ -37,12 +38,14 @@ def _space(e: KernelEmitter, i: Instruction, address: Operand) -> str:
 class _Access:
     """One memory instruction while its code is written."""
 
-    def __init__(self, e: KernelEmitter, i: Instruction, kind: int, width: int, count: int, operand: Operand) -> None:
+    def __init__(
+        self, e: KernelEmitter, i: Instruction, kind: int, width: int, count: int, operand: Operand, space: str = ""
+    ) -> None:
         self.e = e
         self.b = e.builder
         self.width, self.count, self.kind = width, count, kind
         self.bytes = width * count
-        self.space = _space(e, i, operand)
+        self.space = space or space_of(e, i, operand)
         variable, offset = e.address(operand)
         self.address = variable
         self.offset = offset
@@ -132,42 +135,45 @@ class _Access:
 
 def _load(e: KernelEmitter, i: Instruction) -> None:
     kind = i.types[0]
-    width = TYPE_BYTES[kind]
-    access = _Access(e, i, 0, width, i.vector, i.inputs[0])
-    element = INTEGER_TYPE[8 * width]
-    b = e.builder
+    access = _Access(e, i, 0, TYPE_BYTES[kind], i.vector, i.inputs[0])
+    results = _load_elements(access)
     e.pure = False
-    shape = "s" if access.fast and access.uniform else "v"
-    active = e.active
-    addresses = access.addresses()
-
-    def slow_results() -> list[Expression]:
-        places = [b.at(e.warp, Warp.VALUES + 256 * k) for k in range(i.vector)]
-        if shape == "v":
-            return [b.load(place, element, True) for place in places]
-        lane = active.call("cttz", attributes="<{is_zero_poison = false}> ").resize("i64") & 31
-        return [b.load(b.at(place, lane * width), element) for place in places]
-
-    if access.fast:
-        address = access.first()
-        good, pointer = access.fast_pointer(address)
-        fast, slow, join = b.label("fast"), b.label("slow"), b.label("join")
-        b.branch(good, fast, slow)
-        b.start(fast)
-        access.count_fast(address)
-        b.jump(join, *_read(access, pointer, element, shape == "v"))
-        b.start(slow)
-        access.slow(active, addresses, ())
-        b.jump(join, *slow_results())
-        results = b.start(join, [(element, shape)] * i.vector)
-    else:
-        access.slow(active, addresses, ())
-        results = slow_results()
     signed = kind[0] == "s"
     for register, value in zip(i.outputs, results, strict=True):
         if register is not None:
             target = LLVM_TYPE[register.type]
             e.define(register, Value(value if value.type == target else value.resize(target, signed)))
+
+
+def _load_elements(access: _Access) -> list[Expression]:
+    """What the threads read: scalars where all read the same on the fast path, else vectors."""
+    e, b, width, count = access.e, access.b, access.width, access.count
+    element = INTEGER_TYPE[8 * width]
+    shape = "s" if access.fast and access.uniform else "v"
+    active = e.active
+    addresses = access.addresses()
+
+    def slow_results() -> list[Expression]:
+        places = [b.at(e.warp, Warp.VALUES + 256 * k) for k in range(count)]
+        if shape == "v":
+            return [b.load(place, element, True) for place in places]
+        lane = active.call("cttz", attributes="<{is_zero_poison = false}> ").resize("i64") & 31
+        return [b.load(b.at(place, lane * width), element) for place in places]
+
+    if not access.fast:
+        access.slow(active, addresses, ())
+        return slow_results()
+    address = access.first()
+    good, pointer = access.fast_pointer(address)
+    fast, slow, join = b.label("fast"), b.label("slow"), b.label("join")
+    b.branch(good, fast, slow)
+    b.start(fast)
+    access.count_fast(address)
+    b.jump(join, *_read(access, pointer, element, shape == "v"))
+    b.start(slow)
+    access.slow(active, addresses, ())
+    b.jump(join, *slow_results())
+    return list(b.start(join, [(element, shape)] * count))
 
 
 def _read(access: _Access, pointer: Expression, element: str, vector: bool) -> list[Expression]:
@@ -205,12 +211,14 @@ def _interleave(access: _Access, values: list[Expression]) -> list[Expression]:
 
 
 def _store(e: KernelEmitter, i: Instruction) -> None:
-    kind = i.types[0]
-    width = TYPE_BYTES[kind]
+    width = TYPE_BYTES[i.types[0]]
     access = _Access(e, i, 1, width, i.vector, i.inputs[0])
-    b = e.builder
-    element = f"b{8 * width}"
-    values = [e.vector(e.integer(operand, element)) for operand in i.inputs[1:]]
+    _store_elements(access, [e.vector(e.integer(operand, f"b{8 * width}")) for operand in i.inputs[1:]])
+
+
+def _store_elements(access: _Access, values: list[Expression]) -> None:
+    """Write vectors."""
+    e, b, width = access.e, access.b, access.width
     active = e.active
     addresses = access.addresses()
     if not access.fast:
@@ -251,7 +259,10 @@ def _copy_async(e: KernelEmitter, i: Instruction) -> None:
     amount = i.inputs[2] if len(i.inputs) == 3 else None
     if not isinstance(amount, Immediate) or amount.value not in (4, 8, 16):
         raise e.unsupported("needs destination, source and a constant size of 4, 8 or 16 bytes")
-    raise e.unsupported("is left to the reference engine")
+    origin = _Access(e, i, 0, 4, amount.value // 4, i.inputs[1], "global")
+    values = _load_elements(origin)
+    target = _Access(e, i, 1, 4, amount.value // 4, i.inputs[0], "shared")
+    _store_elements(target, [value if value.vector else e.builder.splat(value) for value in values])
 
 
 # ---- warps

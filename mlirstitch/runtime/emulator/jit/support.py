@@ -26,7 +26,7 @@ from mlirstitch.runtime.emulator.jit.layout import (
 FUNCTIONS = (
     "load_1", "load_2", "load_4", "load_8", "store_1", "store_2", "store_4", "store_8", "drive", "divide_s64",
     "divide_u64", "remainder_s64", "remainder_u64", "shuffle", "spread", "ex2", "lg2", "rsqrt", "fma_rz", "fma_rm",
-    "fma_rp",
+    "fma_rp", "resolve", "count",
 )  # fmt: skip
 """Functions a kernel reaches through its context, in the order of their addresses there."""
 
