@@ -113,7 +113,8 @@ class StitchAttribute(Generic[T]):
         """The value on ``op``. Raises :class:`PassError` if there is none."""
         value = self.get(op)
         if value is None:
-            raise refusal(op, f"the attribute {self.name} is missing", "run the earlier stages first")
+            writer = "stitch-set-module-attributes" if op.name == "builtin.module" else "the earlier stages"
+            raise refusal(op, f"the attribute {self.name} is missing", f"run {writer} first")
         return value
 
     def set(self, op: ir.Operation, value: T) -> None:

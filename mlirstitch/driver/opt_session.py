@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +16,7 @@ from mlirstitch.driver.opt import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT
 from mlirstitch.errors import InternalError, MlirstitchError, PipelineError
 
 if TYPE_CHECKING:
+    from mlirstitch.passes.base import Pass
     from mlirstitch.passes.pipeline import Pipeline
 
 SEPARATOR = "// -----"
@@ -51,8 +52,10 @@ def run_session(arguments: list[str]) -> int:
     from mlirstitch.passes.base import registered_passes
 
     passes = registered_passes()
-    parser = _parser(list(passes))
-    options, unknown = parser.parse_known_args(arguments)
+    parser = _parser(passes)
+    # A pass takes options after "=" only: in "--stitch-cluster model.mlir" the file is the input.
+    flags = {f"--{name}" for name in passes}
+    options, unknown = parser.parse_known_args([f"{text}=" if text in flags else text for text in arguments])
     if unknown:
         _unknown_option(parser, unknown[0], list(passes))
     try:
@@ -75,9 +78,10 @@ def run_session(arguments: list[str]) -> int:
         return EXIT_REFUSED
 
 
-def _parser(passes: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(passes: Mapping[str, type[Pass]]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mlirstitch-opt",
+        usage="mlirstitch-opt [FILE] [--PASS[=OPTIONS] ... | --pass-pipeline TEXT] [other options]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -99,9 +103,12 @@ def _parser(passes: Sequence[str]) -> argparse.ArgumentParser:
     add("--mlir-print-debuginfo", action="store_true", help="print locations")
     add("--no-verify-each", action="store_true", help="do not run the verifier after every pass")
     add("--work-folder", default="", help=argparse.SUPPRESS)
-    group = parser.add_argument_group("passes of mlirstitch, run in the order given")
-    for name in passes:
-        group.add_argument(f"--{name}", action=_PassFlag, nargs="?", metavar="OPTIONS", dest="flags", const="")
+    group = parser.add_argument_group(
+        "passes of mlirstitch, run in the order given", "options follow after =: --PASS='NAME=VALUE NAME=VALUE'"
+    )
+    for name, pass_class in passes.items():
+        summary = (pass_class.__doc__ or "").partition("\n")[0].replace("``", "").replace("%", "%%")
+        group.add_argument(f"--{name}", action=_PassFlag, nargs="?", metavar="=OPTIONS", dest="flags", help=summary)
     parser.set_defaults(flags=[])
     return parser
 

@@ -61,6 +61,8 @@ def read_spec(spec: str, text: str | None = None) -> Source:
     """What the command line names: a ``.mlir`` path, ``-`` with its ``text``, or a factory (:mod:`.spec`)."""
     if text is not None:
         return Source(text, "<stdin>" if spec == "-" else spec)
+    if spec.endswith(".py"):
+        raise ImportFailure(f"{spec} names no function", hint=f"write {spec}:NAME; NAME() returns (model, inputs)")
     if ":" not in spec or Path(spec).exists():
         return _read_file(Path(spec))
     from mlirstitch.driver.spec import load_spec

@@ -11,7 +11,6 @@ import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -78,10 +77,9 @@ def _random(value: Value, generator: np.random.Generator) -> Array:
 
 def _load(path: Path) -> dict[str, Array]:
     try:
-        loaded: Any = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
+        if path.is_file() and not zipfile.is_zipfile(path):
             raise LaunchError(f"{path}: is not an .npz file", hint="write one with numpy.savez(path, name=array, ...)")
-        with loaded as archive:
+        with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except LaunchError:
         raise

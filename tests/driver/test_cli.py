@@ -99,7 +99,10 @@ def test_every_compile_option_is_a_flag():
 def test_misuse_of_the_command_line_exits_with_2(call, arguments, message):
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
+    assert err.startswith("error: ")
     assert message in err
+    command = arguments[0] if arguments[0] != "nonsense" else ""
+    assert f"hint: {f'mlirstitch {command}'.strip()} --help" in err
 
 
 @pytest.mark.parametrize("command", ["run", "explain"])

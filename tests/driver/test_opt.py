@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 GOOD = "func.func @f(%x: f32) -> f32 {\n  %a = arith.addf %x, %x : f32\n  return %x : f32\n}\n"
+MAIN = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n  return %x : tensor<4xf32>\n}\n"
 BAD = "func.func @g() -> f32 {\n  return\n}\n"
 PLUGIN = """
 import os
@@ -74,6 +75,13 @@ def test_a_pass_is_a_flag_too() -> None:
     assert 'stitch.numerics = "strict", stitch.target = "sm_80"' in done.stdout
 
 
+def test_a_file_may_follow_the_flag_of_a_pass(tmp_path: Path) -> None:
+    (tmp_path / "m.mlir").write_text(GOOD)
+    done = opt("--stitch-set-module-attributes", "m.mlir", "--normalize-classify", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert 'stitch.target = "sm_90"' in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "code", "message"),
     [
@@ -88,6 +96,7 @@ def test_a_pass_is_a_flag_too() -> None:
         (("--normalize-clasify",), GOOD, 2, "did you mean --normalize-classify?"),
         (("--canonicalize",), GOOD, 2, "Passes of MLIR go into --pass-pipeline"),
         (("--normalize-classify=x=1",), GOOD, 2, "normalize-classify has no option 'x'"),
+        (("--stitch-cluster",), MAIN, 1, "hint: run stitch-set-module-attributes first"),
         (("--dump-tree=/proc/no", "--pass-pipeline=cse"), GOOD, 2, "cannot write the dump folder"),
     ],
 )

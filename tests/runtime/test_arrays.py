@@ -95,6 +95,9 @@ def test_files_that_do_not_fit_are_explained(tmp_path, arrays, message):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(LaunchError, match="cannot be read"):
         read_npz(tmp_path / "none.npz", SIGNATURE)
+    (tmp_path / "text.npz").write_text("x = 1")
+    with pytest.raises(LaunchError, match=r"is not an \.npz file"):
+        read_npz(tmp_path / "text.npz", SIGNATURE)
     np.save(tmp_path / "x.npy", X)
     with pytest.raises(LaunchError, match=r"is not an \.npz file"):
         read_npz(tmp_path / "x.npy", SIGNATURE)

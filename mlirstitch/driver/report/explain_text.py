@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from mlirstitch.runtime.dtypes import describe
 from mlirstitch.runtime.program import Program, Value
 from mlirstitch.target import Target
 
+_PLACE = re.compile(r"(?P<path>.+?)(?P<place>(?::\d+){1,2})")
 _SHOWN_LINES = 8
 _SHOWN_OPS = 16
 
@@ -36,8 +38,9 @@ def explain_text(path: str | Path) -> str:
             "left apart (tensors that go through memory between kernels)",
             *_apart_lines(apart, clusters, short),
         ]
-    if short:
-        lines += ["", "source files", *(f"  {name}  {path}" for path, name in short.items())]
+    files = [f"  {name}  {path}" for path, name in short.items() if name != path]
+    if files:
+        lines += ["", "source files", *files]
     return "\n".join(lines)
 
 
@@ -69,7 +72,7 @@ def _value(value: Value) -> str:
 def _short_names(bundle: Bundle) -> dict[str, str]:
     """Source path -> its last part, or the whole path where two files have the same last part."""
     lines = [line for program in bundle.programs for kernel in kernels(program) for line in kernel.source]
-    paths = list(dict.fromkeys(line.rpartition(":")[0] for line in lines))
+    paths = list(dict.fromkeys(_path_and_place(line)[0] for line in lines))
     names = [Path(path).name for path in paths]
     return {path: name if names.count(name) == 1 else path for path, name in zip(paths, names, strict=True) if path}
 
@@ -110,8 +113,14 @@ def _apart_lines(
 
 
 def _short(line: str, short: Mapping[str, str]) -> str:
-    path, _, number = line.rpartition(":")
-    return f"{short.get(path, path)}:{number}" if path else line
+    path, place = _path_and_place(line)
+    return short.get(path, path) + place
+
+
+def _path_and_place(line: str) -> tuple[str, str]:
+    """``file`` and ``:line`` or ``:line:column``."""
+    match = _PLACE.fullmatch(line)
+    return (match["path"], match["place"]) if match else (line, "")
 
 
 def _product(dims: tuple[int, int, int]) -> str:
