@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from collections import namedtuple
@@ -343,6 +344,16 @@ def test_a_refusal_names_the_users_line(function: Callable[..., Any]) -> None:
     with pytest.raises(ImportFailure) as caught:
         import_model(function, (torch.randn(2, 3),))
     assert caught.value.source == line_of(function.__name__)
+
+
+def test_users_files_may_lie_in_folders_named_as_libraries_are(tmp_path: Path) -> None:
+    path = tmp_path / "mlirstitch" / "torch" / "model.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def branching(x):\n    return x * 2 if x.sum() > 0 else x\n")
+    with pytest.raises(ImportFailure) as caught:
+        import_model(runpy.run_path(str(path))["branching"], (torch.randn(2, 3),))
+    assert caught.value.source == f"{path}:2"
+    assert "TORCH_LOGS" not in str(caught.value)
 
 
 def test_dynamic_shapes_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -175,6 +176,8 @@ def _fake_weights(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- source lines
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
+"""Our own files. By folder, not by name: the user's program may lie in a clone called mlirstitch."""
 _LIBRARIES = (str(Path(torch.__file__).parent), sysconfig.get_paths()["stdlib"])
 
 
@@ -217,11 +220,16 @@ def _is_about_gradients(error: Exception) -> bool:
     return "grad" in text and any(word in text for word in ("functorch", "vjp", "requires_grad", "autograd"))
 
 
+_DEBUGGING_OF_TORCH = ("Caused by: (", "consider using data", "For ", "If you suspect the guard")
+"""Beginnings of lines that tell how to debug torch itself."""
+
+
 def export_failure(error: Exception) -> ImportFailure:
     """The user-facing form of an exception that torch raised while it traced the program."""
     text = str(error).strip()
     message = text.split("\n\nWhile executing")[0].split("\n\nThe following call raised")[0]
-    message = "\n".join(line for line in message.splitlines() if line.strip())[:600] or type(error).__name__
+    lines = [line for line in message.splitlines() if line.strip() and not line.startswith(_DEBUGGING_OF_TORCH)]
+    message = "\n".join(lines)[:600] or type(error).__name__
     hint = "trace it with torch.export.export(..., strict=False) to see torch's own report"
     if _is_about_gradients(error):
         hint = _GRADIENT_HINT
@@ -235,9 +243,9 @@ def export_failure(error: Exception) -> ImportFailure:
 
 
 def user_line(error: BaseException) -> str:
-    """``file.py:12`` of the innermost frame of a traceback that is neither torch's nor ours, or ""."""
-    own = ("/mlirstitch/", "site-packages", "<", "/torch/", "/lib/python")
+    """``file.py:12`` of the innermost frame of a traceback that is neither a library's nor ours, or ""."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not any(part in frame.filename for part in own):
+        ours = frame.filename.startswith(_PACKAGE) or frame.filename.startswith("<")
+        if _is_users(frame) and "site-packages" not in frame.filename and not ours:
             return f"{frame.filename}:{frame.lineno}"
     return ""
