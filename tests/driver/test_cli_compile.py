@@ -160,7 +160,14 @@ def test_interrupting_ends_the_child_too(tmp_path, whole_group):
     (tmp_path / "model.py").write_text(MODEL)
     command = [sys.executable, "-m", "mlirstitch", "compile", "model.py:sleeping", "--emit", "ptx"]
     parent = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Tests started in the background by a shell inherit that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 60
