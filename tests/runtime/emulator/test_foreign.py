@@ -123,3 +123,7 @@ def test_cuda_sum_by_the_block_that_comes_last(sanitize: bool) -> None:
         module.launch("total", 5, 256, args, sanitize=sanitize, defined=defined)
         assert result[0] == x.sum()
         result[0] = 0
+
+
+def test_what_llvm_prints_for_its_intrinsics_is_known_to_the_engine() -> None:
+    assert _load("llvm_intrinsics").engine("a").program.source

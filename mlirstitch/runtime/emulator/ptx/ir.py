@@ -15,7 +15,8 @@ class Instruction:
     Attributes:
         op: first part of the mnemonic; besides, ``pack`` and ``unpack`` are the vector forms of ``mov``, ``ld_param``
             reads a kernel parameter, ``implicit`` defines a register whose value does not matter, ``bar_arrive`` is
-            ``bar.arrive``, ``barrier_result`` stands behind a ``bar.red`` and reads its result.
+            ``bar.arrive``, ``cluster_arrive`` and ``cluster_wait`` ``barrier.cluster``, ``cp_mbarrier``
+            ``cp.async.mbarrier.arrive``, ``barrier_result`` stands behind a ``bar.red`` and reads its result.
         modifiers: the other parts of the mnemonic in order, without types and vector width.
         types: the types in order of the mnemonic (destination first).
         vector: elements per lane of a vector load or store, else 1.

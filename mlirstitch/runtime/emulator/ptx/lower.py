@@ -58,24 +58,23 @@ def lower_kernel(module: Module, name: str) -> Kernel:
 
 
 def _undefined_halves(items: Sequence[Instruction | Label]) -> list[Instruction]:
-    """Definitions for registers that no instruction writes and that are only packed with others by ``mov``.
+    """Definitions for registers that no instruction writes and whose halves are only packed with others by ``mov``.
 
-    So LLVM prints the undefined half of a pair of which only the other half is used.
+    So LLVM prints the undefined half of a pair of which only the other half is used, or half of an undefined pair.
     """
-    written: set[Register] = set()
-    packed: dict[Register, Instruction] = {}
-    read: set[Register] = set()
-    for item in items:
-        if isinstance(item, Label):
-            continue
-        written.update(item.defined())
-        if item.op == "pack":
-            packed.update((register, item) for register in item.used())
+    instructions = [item for item in items if isinstance(item, Instruction)]
+    written = {register for item in instructions for register in item.defined()}
+    read = {register for item in instructions if item.op not in ("pack", "unpack") for register in item.used()}
+    found: dict[Register, Instruction] = {}
+    for item in instructions:
+        halves = item.defined() if item.op == "unpack" else ()
+        if item.op == "pack" or (item.op == "unpack" and not read.intersection(halves)):
+            found.update((register, item) for register in item.used())
         else:
             read.update(item.used())
     return [
         replace(user, op="implicit", types=(), outputs=(register,), inputs=(), guard=None)
-        for register, user in packed.items()
+        for register, user in found.items()
         if register not in written and register not in read
     ]
 
@@ -355,6 +354,8 @@ class _Lowering:
 
 def _barrier_op(op: str, modifiers: tuple[str, ...]) -> str:
     """The IR's name of a barrier instruction, see :class:`ir.Instruction`."""
+    if op == "cp" and "mbarrier" in modifiers:
+        return "cp_mbarrier"
     if op not in ("bar", "barrier"):
         return op
     if "cluster" in modifiers:

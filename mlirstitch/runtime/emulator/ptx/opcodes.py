@@ -132,6 +132,7 @@ FORMS: dict[str, Form] = {
     "atom": _form(1, (2, 3), _ATOMIC_TYPES, _ORDER | ATOMIC_OPERATIONS | SPACES | {"noftz", "shared::cluster"}),
     "red": _form(0, (2, 9), _ATOMIC_TYPES, _ORDER | ATOMIC_OPERATIONS | SPACES | {"noftz", "shared::cluster"}),
     "cp": _form(0, (0, 4), (), "async ca cg shared global commit_group wait_group wait_all"),
+    "cp_mbarrier": _form(0, 1, frozenset({"b64"}), "async mbarrier arrive noinc shared"),
     "prefetch": _form(0, 1, (), "global local L1 L2"),
     "prefetchu": _form(0, 1, (), "L1"),
     "applypriority": _form(0, 2, (), "global"),
@@ -310,8 +311,8 @@ def has_result(op: str, modifiers: tuple[str, ...]) -> bool:
 
 def classify(op: str, modifiers: tuple[str, ...], types: tuple[str, ...]) -> str:
     """Class of an instruction for counting, see ``docs/counters.md``."""
-    if op in ("ld", "ldu", "st", "atom", "red", "cp", "mbarrier"):
-        if op == "mbarrier":
+    if op in ("ld", "ldu", "st", "atom", "red", "cp", "cp_mbarrier", "mbarrier"):
+        if op in ("mbarrier", "cp_mbarrier"):
             return "atomic"
         if op in ("atom", "red"):
             return "atomic"

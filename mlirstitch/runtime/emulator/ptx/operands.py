@@ -6,7 +6,7 @@ from mlirstitch.runtime.emulator.ptx.syntax import TYPE_BYTES, Address, Argument
 
 _ADDRESSED = {
     "ld": (0,), "st": (0,), "atom": (0,), "red": (0,), "prefetch": (0,), "ldmatrix": (0,), "stmatrix": (0,),
-    "ldu": (0,), "prefetchu": (0,), "applypriority": (0,), "mbarrier": (0,),
+    "ldu": (0,), "prefetchu": (0,), "applypriority": (0,), "mbarrier": (0,), "cp_mbarrier": (0,),
 }  # fmt: skip
 _PREDICATE_INPUT = {"setp": 2, "set": 2, "selp": 2, "vote": 0}
 _PREDICATE_RESULT = frozenset({"bar", "barrier", "vote"})
@@ -44,6 +44,8 @@ def operand_mistake(
             )
             if op in ("bar", "barrier") and "red" in modifiers:
                 wants = position == len(inputs) - 1
+            if op == "cp" and position == 3:
+                continue  # Bytes to copy, or a predicate that leaves the copy out.
             if wants != (operand.type == "pred"):
                 return f"register {operand.name} is {'no' if wants else 'a'} predicate"
     for position, register in enumerate(outputs):

@@ -58,9 +58,6 @@ class Barriers:
         assert terminator.instruction is not None
         site = Site(terminator.instruction)
         full = np.ones(chunk.shape, bool) if mask is None else chunk.full(mask)
-        which = self._uniform(site, full, number, fixed, "number")
-        wanted = self._uniform(site, full, count, chunk.threads if threads is None else threads, "thread count")
-        self._check_operands(site, full, which, wanted)
         if predicate is not None:
             self._values = np.where(full, chunk.full(predicate), self._values)
         counted = threads is not None or count is not None
@@ -68,46 +65,49 @@ class Barriers:
             if group.terminator is terminator and operands is None:
                 group.mask = group.mask | full
                 return
-        self._waiting.append(_Group(terminator, full, which, wanted, counted))
+        whole = chunk.threads if threads is None else threads
+        for which, wanted, mine in self._by_operands(site, full, number, fixed, count, whole):
+            numbers, counts = (np.full(chunk.blocks, value, np.int64) for value in (which, wanted))
+            self._waiting.append(_Group(terminator, mine, numbers, counts, counted))
 
     def arrive(self, site: Site, mask: Mask, number: Array, count: Array) -> None:
         """``bar.arrive``: threads count as arrived and go on."""
         chunk = self._chunk
         full = np.ones(chunk.shape, bool) if mask is None else chunk.full(mask)
-        which = self._uniform(site, full, number, 0, "number")
-        wanted = self._uniform(site, full, count, 0, "thread count")
-        self._check_operands(site, full, which, wanted)
-        lanes = chunk.by_warp(np.ascontiguousarray(full), False).sum(axis=2)
-        for row in np.nonzero(full.any(axis=1))[0]:
-            self._arrived[row, which[row]] += lanes[row]
-            self._expected[row, which[row]] = wanted[row]
+        for which, wanted, mine in self._by_operands(site, full, number, 0, count, 0):
+            lanes = chunk.by_warp(np.ascontiguousarray(mine), False).sum(axis=2)
+            self._arrived[:, which] += lanes
+            self._expected[mine.any(axis=1), which] = wanted
 
-    def _uniform(self, site: Site, full: Array, value: Array | None, otherwise: int, what: str) -> Array:
-        """The operand of every block; a finding if its threads disagree."""
-        if value is None:
-            return np.full(self._chunk.blocks, otherwise, np.int64)
-        spread = self._chunk.full(value).astype(np.int64)
-        low = np.where(full, spread, np.iinfo(np.int64).max).min(axis=1)
-        high = np.where(full, spread, -1).max(axis=1)
-        if (full.any(axis=1) & (low != high)).any():
-            row = int(np.nonzero(full.any(axis=1) & (low != high))[0][0])
-            text = (
-                f"threads of {self._chunk.describe_block(row)} give different barrier {what}s: {low[row]}, {high[row]}"
-            )
-            raise self._chunk.finding(site, text)
-        return np.where(high < 0, 0, high)
+    def _by_operands(
+        self, site: Site, full: Array, number: Array | None, fixed: int, count: Array | None, whole: int
+    ) -> list[tuple[int, int, Array]]:
+        """Threads by the number and the thread count they give; a finding if a warp's threads disagree."""
+        chunk = self._chunk
+        found: list[tuple[int, int, Array]] = []
+        numbers = np.full(chunk.shape, fixed) if number is None else chunk.full(number).astype(np.int64)
+        counts = np.full(chunk.shape, whole) if count is None else chunk.full(count).astype(np.int64)
+        taken = np.zeros((chunk.blocks, chunk.warps), np.int64)
+        for which in np.unique(numbers[full]).tolist():
+            for wanted in np.unique(counts[full]).tolist():
+                mine = full & (numbers == which) & (counts == wanted)
+                if mine.any():
+                    self._check_operands(site, which, wanted)
+                    taken += chunk.by_warp(mine, False).any(axis=2)
+                    found.append((which, wanted, mine))
+        if (taken > 1).any():
+            row, warp = (int(v[0]) for v in np.nonzero(taken > 1))
+            text = f"threads of warp {warp} of {chunk.describe_block(row)} name different barriers or thread counts"
+            raise chunk.finding(site, text)
+        return found
 
-    def _check_operands(self, site: Site, full: Array, number: Array, count: Array) -> None:
-        rows = full.any(axis=1)
-        bad = rows & ((number >= BARRIERS) | (number < 0))
-        if bad.any():
-            row = int(np.nonzero(bad)[0][0])
-            raise self._chunk.finding(site, f"barrier {int(number[row])}: a block has barriers 0 to {BARRIERS - 1}")
+    def _check_operands(self, site: Site, number: int, count: int) -> None:
+        if not 0 <= number < BARRIERS:
+            raise self._chunk.finding(site, f"barrier {number}: a block has barriers 0 to {BARRIERS - 1}")
         whole = -(-self._chunk.threads // WARP) * WARP
-        bad = rows & (((count % WARP != 0) & (count != self._chunk.threads)) | (count > whole) | (count <= 0))
-        if bad.any() and self._checks:
-            row = int(np.nonzero(bad)[0][0])
-            text = f"a barrier of {int(count[row])} threads: it takes whole warps, at most the {whole} of the block"
+        odd = (count % WARP and count != self._chunk.threads) or not 0 < count <= whole
+        if odd and self._checks:
+            text = f"a barrier of {count} threads: it takes whole warps, at most the {whole} of the block"
             raise self._chunk.finding(site, text)
 
     # ---- going on

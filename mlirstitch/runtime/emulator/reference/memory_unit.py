@@ -46,7 +46,11 @@ class MemoryUnit:
         if size:
             grain = min((s.width for s in program.sites if s.space in ("shared", "generic")), default=4)
             if sanitizer is None:
-                self._shared = SharedMemory(chunk, size, grain, launch.checks, launch.tally, cluster=clustered)
+                # Only the sanitizer knows which accesses a barrier object orders.
+                races = all(site.instruction.op != "mbarrier" for site in program.sites)
+                self._shared = SharedMemory(
+                    chunk, size, grain, launch.checks, launch.tally, races=races, cluster=clustered
+                )
             else:
                 self._shared = SanitizedShared(chunk, size, grain, launch.tally, sanitizer, clustered)
             self.load_shared = self._shared.load

@@ -162,6 +162,9 @@ class Sanitizer:
             return
         acquires = loads and bool(modifiers & {"acquire", "acq_rel"})
         releases = stores and bool(modifiers & {"release", "acq_rel"})
+        if i.op == "mbarrier":
+            acquires = loads = bool(modifiers & {"test_wait", "try_wait"})
+            releases = stores = not loads
         if not acquires and not releases and self.clocks.idle:
             return
         local = space == "shared" or "cta" in modifiers

@@ -173,6 +173,18 @@ _OBJECT_OPERATIONS = (
 )  # fmt: skip
 
 
+def _arrive_behind_copies(e: BlockEmitter, i: Instruction) -> None:
+    """``cp.async.mbarrier.arrive``: copies are done here, so the arrival it announces happens now.
+
+    Without ``.noinc`` the barrier expects one arrival more, which is this one.
+    """
+    if "noinc" in i.modifiers:
+        address, offset = e.address(i.inputs[0])
+        site = e.site(Site(i, _space(e, i, i.inputs[0]), 8, 1, ("u8",), "arrive", offset))
+        e.line(f"x.wait_async(0, True, {e.mask})")
+        e.line(f"x.barrier_object({site}, {address}, {e.constant(1, 'u8')}, {e.mask})")
+
+
 def _elect(e: BlockEmitter, i: Instruction) -> None:
     site = e.site(Site(i))
     result = e.assign(f"x.elect({site}, {e.use(i.inputs[0], 'u4')}, {e.mask})")
@@ -249,7 +261,8 @@ HANDLERS: dict[str, Handler] = {
     "ld": _load, "ld_param": _load_parameter, "st": _store, "atom": _atomic, "red": _atomic, "shfl": _shuffle,
     "vote": _vote, "redux": _reduce, "activemask": _active, "cp": _copy_async, "prefetch": _nothing,
     "membar": _fence, "fence": _fence, "nanosleep": _nothing, "bar": _warp_barrier, "bar_arrive": _arrive,
-    "barrier_result": _barrier_result, "mbarrier": _barrier_object, "elect": _elect, "match": _match,
+    "barrier_result": _barrier_result, "mbarrier": _barrier_object, "cp_mbarrier": _arrive_behind_copies,
+    "elect": _elect, "match": _match,
     "mapa": _map_address, "getctarank": _cluster_rank, "isspacep": _is_space, "createpolicy": _policy,
     "cluster_arrive": _cluster_arrive, "prefetchu": _nothing, "applypriority": _nothing, "setmaxnreg": _nothing,
     "griddepcontrol": _nothing, "pmevent": _nothing, "ldu": _load,

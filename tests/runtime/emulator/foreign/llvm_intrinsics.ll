@@ -1,0 +1,132 @@
+; One call of every NVVM intrinsic that the emulated device implements; never run, only loaded.
+target triple = "nvptx64-nvidia-cuda"
+declare void @llvm.nvvm.cp.async.cg.shared.global.16(ptr addrspace(3), ptr addrspace(1))
+declare void @llvm.nvvm.cp.async.ca.shared.global.4.s(ptr addrspace(3), ptr addrspace(1), i32)
+declare void @llvm.nvvm.cp.async.commit.group()
+declare void @llvm.nvvm.cp.async.wait.group(i32)
+declare void @llvm.nvvm.cp.async.wait.all()
+declare void @llvm.nvvm.cp.async.mbarrier.arrive.shared(ptr addrspace(3))
+declare void @llvm.nvvm.cp.async.mbarrier.arrive.noinc.shared(ptr addrspace(3))
+declare i32 @llvm.nvvm.barrier0.popc(i32)
+declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+declare void @llvm.nvvm.barrier.cta.sync.aligned.count(i32,i32)
+declare void @llvm.nvvm.barrier.cta.arrive.aligned.count(i32,i32)
+declare i32 @llvm.nvvm.barrier.cta.red.popc.aligned.all(i32,i1)
+declare void @llvm.nvvm.barrier.cta.sync.count(i32,i32)
+declare void @llvm.nvvm.bar.warp.sync(i32)
+declare i32 @llvm.nvvm.match.any.sync.i32(i32,i32)
+declare {i32,i1} @llvm.nvvm.match.all.sync.i32p(i32,i32)
+declare i1 @llvm.nvvm.vote.all.sync(i32,i1)
+declare i32 @llvm.nvvm.vote.ballot.sync(i32,i1)
+declare i32 @llvm.nvvm.activemask()
+declare void @llvm.nvvm.mbarrier.init.shared(ptr addrspace(3), i32)
+declare i64 @llvm.nvvm.mbarrier.arrive.shared(ptr addrspace(3))
+declare i1 @llvm.nvvm.mbarrier.test.wait.shared(ptr addrspace(3), i64)
+declare void @llvm.nvvm.mbarrier.inval.shared(ptr addrspace(3))
+declare i32 @llvm.nvvm.mbarrier.pending.count(i64)
+declare i64 @llvm.nvvm.mbarrier.arrive.noComplete.shared(ptr addrspace(3), i32)
+declare void @llvm.nvvm.fence.acq_rel.cluster()
+declare void @llvm.nvvm.membar.gl()
+declare void @llvm.nvvm.barrier.cluster.arrive()
+declare void @llvm.nvvm.barrier.cluster.arrive.relaxed.aligned()
+declare void @llvm.nvvm.barrier.cluster.wait.aligned()
+declare ptr addrspace(7) @llvm.nvvm.mapa.shared.cluster(ptr addrspace(3), i32)
+declare ptr @llvm.nvvm.mapa(ptr, i32)
+declare i32 @llvm.nvvm.getctarank(ptr)
+declare {i32,i1} @llvm.nvvm.elect.sync(i32)
+declare i32 @llvm.nvvm.redux.sync.add(i32,i32)
+declare i1 @llvm.nvvm.isspacep.shared(ptr)
+declare void @llvm.nvvm.prefetch.global.L2(ptr addrspace(1))
+declare void @llvm.nvvm.prefetchu.L1(ptr)
+declare void @llvm.nvvm.applypriority.global.L2.evict.normal(ptr addrspace(1), i64)
+declare void @llvm.nvvm.griddepcontrol.wait()
+declare void @llvm.nvvm.nanosleep(i32)
+declare void @llvm.nvvm.exit()
+declare i32 @llvm.nvvm.read.ptx.sreg.cluster.ctarank()
+declare i64 @llvm.nvvm.read.ptx.sreg.globaltimer()
+declare i32 @llvm.nvvm.read.ptx.sreg.dynamic_smem_size()
+declare i32 @llvm.nvvm.read.ptx.sreg.warpsize()
+declare i64 @llvm.nvvm.read.ptx.sreg.clock64()
+declare {i32,i32,i32,i32} @llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3(ptr addrspace(3))
+declare void @llvm.nvvm.stmatrix.sync.aligned.m8n8.x2.b16.p3(ptr addrspace(3),i32,i32)
+declare {float,float,float,float} @llvm.nvvm.mma.m16n8k16.row.col.bf16(i32,i32,i32,i32,i32,i32,float,float,float,float)
+declare {i32,i32,i32,i32} @llvm.nvvm.mma.m16n8k32.row.col.satfinite.s8(i32,i32,i32,i32,i32,i32,i32,i32,i32,i32)
+declare i32 @llvm.nvvm.idp4a.s.u(i32,i32,i32)
+declare float @llvm.nvvm.fmin.xorsign.abs.f(float,float)
+declare float @llvm.nvvm.ex2.approx.ftz.f32(float)
+declare i16 @llvm.nvvm.ff.to.e4m3x2.rn(float,float)
+declare <2 x half> @llvm.nvvm.e4m3x2.to.f16x2.rn(i16)
+declare float @llvm.nvvm.fma.rz.f(float,float,float)
+define ptx_kernel void @a(ptr %p, ptr addrspace(3) %s, ptr addrspace(1) %g, i32 %i, i1 %c, i64 %l, float %f, ptr addrspace(7) %cl) {
+ call void @llvm.nvvm.cp.async.cg.shared.global.16(ptr addrspace(3) %s, ptr addrspace(1) %g)
+ call void @llvm.nvvm.cp.async.ca.shared.global.4.s(ptr addrspace(3) %s, ptr addrspace(1) %g, i32 %i)
+ call void @llvm.nvvm.cp.async.commit.group()
+ call void @llvm.nvvm.cp.async.wait.group(i32 1)
+ call void @llvm.nvvm.cp.async.wait.all()
+ call void @llvm.nvvm.cp.async.mbarrier.arrive.shared(ptr addrspace(3) %s)
+ call void @llvm.nvvm.cp.async.mbarrier.arrive.noinc.shared(ptr addrspace(3) %s)
+ %1 = call i32 @llvm.nvvm.barrier0.popc(i32 %i)
+ call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 %i)
+ call void @llvm.nvvm.barrier.cta.sync.aligned.count(i32 1,i32 64)
+ call void @llvm.nvvm.barrier.cta.arrive.aligned.count(i32 1,i32 64)
+ call void @llvm.nvvm.barrier.cta.sync.count(i32 1,i32 64)
+ call void @llvm.nvvm.bar.warp.sync(i32 %i)
+ %2 = call i32 @llvm.nvvm.match.any.sync.i32(i32 %i,i32 %1)
+ %3 = call {i32,i1} @llvm.nvvm.match.all.sync.i32p(i32 %i,i32 %2)
+ %4 = extractvalue {i32,i1} %3, 0
+ %5 = call i1 @llvm.nvvm.vote.all.sync(i32 %i,i1 %c)
+ %6 = call i32 @llvm.nvvm.vote.ballot.sync(i32 %i,i1 %5)
+ %7 = call i32 @llvm.nvvm.activemask()
+ call void @llvm.nvvm.mbarrier.init.shared(ptr addrspace(3) %s, i32 4)
+ %8 = call i64 @llvm.nvvm.mbarrier.arrive.shared(ptr addrspace(3) %s)
+ %9 = call i1 @llvm.nvvm.mbarrier.test.wait.shared(ptr addrspace(3) %s, i64 %8)
+ %10 = call i32 @llvm.nvvm.mbarrier.pending.count(i64 %8)
+ %11 = call i64 @llvm.nvvm.mbarrier.arrive.noComplete.shared(ptr addrspace(3) %s, i32 2)
+ call void @llvm.nvvm.mbarrier.inval.shared(ptr addrspace(3) %s)
+ call void @llvm.nvvm.membar.gl()
+ call void @llvm.nvvm.barrier.cluster.arrive()
+ call void @llvm.nvvm.barrier.cluster.arrive.relaxed.aligned()
+ call void @llvm.nvvm.barrier.cluster.wait.aligned()
+ %12 = call ptr addrspace(7) @llvm.nvvm.mapa.shared.cluster(ptr addrspace(3) %s, i32 %i)
+ %13 = call ptr @llvm.nvvm.mapa(ptr %p, i32 %i)
+ %14 = call i32 @llvm.nvvm.getctarank(ptr %13)
+ %15 = call {i32,i1} @llvm.nvvm.elect.sync(i32 %i)
+ %16 = extractvalue {i32,i1} %15, 0
+ %17 = call i32 @llvm.nvvm.redux.sync.add(i32 %16,i32 %i)
+ %18 = call i1 @llvm.nvvm.isspacep.shared(ptr %p)
+ call void @llvm.nvvm.prefetch.global.L2(ptr addrspace(1) %g)
+ call void @llvm.nvvm.prefetchu.L1(ptr %p)
+ call void @llvm.nvvm.applypriority.global.L2.evict.normal(ptr addrspace(1) %g, i64 128)
+ call void @llvm.nvvm.griddepcontrol.wait()
+ call void @llvm.nvvm.nanosleep(i32 %i)
+ %19 = call i32 @llvm.nvvm.read.ptx.sreg.cluster.ctarank()
+ %20 = call i64 @llvm.nvvm.read.ptx.sreg.globaltimer()
+ %21 = call i32 @llvm.nvvm.read.ptx.sreg.dynamic_smem_size()
+ %22 = call i32 @llvm.nvvm.read.ptx.sreg.warpsize()
+ %23 = call i64 @llvm.nvvm.read.ptx.sreg.clock64()
+ %24 = call {i32,i32,i32,i32} @llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3(ptr addrspace(3) %s)
+ %25 = extractvalue {i32,i32,i32,i32} %24, 0
+ call void @llvm.nvvm.stmatrix.sync.aligned.m8n8.x2.b16.p3(ptr addrspace(3) %s,i32 %25,i32 %25)
+ %26 = call {float,float,float,float} @llvm.nvvm.mma.m16n8k16.row.col.bf16(i32 %i,i32 %i,i32 %i,i32 %i,i32 %i,i32 %i,float %f,float %f,float %f,float %f)
+ %27 = extractvalue {float,float,float,float} %26, 0
+ %28 = call {i32,i32,i32,i32} @llvm.nvvm.mma.m16n8k32.row.col.satfinite.s8(i32 %i,i32 %i,i32 %i,i32 %i,i32 %i,i32 %i,i32 %i,i32 %i,i32 %i,i32 %i)
+ %29 = extractvalue {i32,i32,i32,i32} %28, 0
+ %30 = call i32 @llvm.nvvm.idp4a.s.u(i32 %29,i32 %29,i32 %17)
+ %31 = call float @llvm.nvvm.fmin.xorsign.abs.f(float %27,float %f)
+ %32 = load i32, ptr addrspace(7) %12
+ store i32 %32, ptr addrspace(7) %cl
+ %33 = atomicrmw add ptr addrspace(7) %cl, i32 1 syncscope("cluster") acq_rel
+ store float %31, ptr %p
+ store i32 %30, ptr %p
+ store i64 %20, ptr %p
+ store i64 %23, ptr %p
+ store i32 %14, ptr %p
+ store i1 %18, ptr %p
+ store i32 %19, ptr %p
+ store i32 %10, ptr %p
+ store i1 %9, ptr %p
+ store i32 %7, ptr %p
+ store i32 %6, ptr %p
+ store i32 %4, ptr %p
+ ret void
+}
