@@ -82,13 +82,11 @@ class Engines:
             if not reason:
                 from mlirstitch.runtime.emulator.jit.emit import Unsupported
 
+                self.used[entry] = "jit"
                 try:
-                    instructions = self._jit[entry].run(*work, budget=budget, tally=tally)
+                    return self._jit[entry].run(*work, budget=budget, tally=tally)
                 except Unsupported as error:
                     reason = str(error)
-                else:
-                    self.used[entry] = "jit"
-                    return instructions
             self.reasons[entry] = reason
         self.used[entry] = "reference"
         return self.reference(entry).run(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mlirstitch.runtime.emulator.jit import rounding, values
 from mlirstitch.runtime.emulator.jit.approximations import FUNCTIONS
 from mlirstitch.runtime.emulator.jit.builder import Expression
-from mlirstitch.runtime.emulator.jit.emit import INTEGER_TYPE, LLVM_TYPE, Handler, KernelEmitter
+from mlirstitch.runtime.emulator.jit.emit import INTEGER_TYPE, Handler, KernelEmitter
 from mlirstitch.runtime.emulator.jit.layout import Warp
 from mlirstitch.runtime.emulator.jit.support import safe_division
 from mlirstitch.runtime.emulator.ptx.ir import Instruction
@@ -194,7 +194,8 @@ def _product(e: KernelEmitter, i: Instruction) -> values.Value | Expression:
         first, second = (v.resize(wide, signed) for v in e.together([a, b]))
         return first * second
     if "hi" in i.modifiers:
-        return _high(*e.together([a, b]), signed)
+        first, second = e.together([a, b])
+        return _high(first, second, signed)
     known = values.multiply(a, b, width)
     if known is not None:
         return known
@@ -228,7 +229,8 @@ def _mad(e: KernelEmitter, i: Instruction) -> None:
     c = e.integer(i.inputs[2], wide)
     if i.op == "madc" or "cc" in i.modifiers:
         value = product if isinstance(product, values.Value) else values.Value(product, invariant=pure)
-        return with_carry(e, i, *e.together([value, c]), i.op == "madc")
+        x, y = e.together([value, c])
+        return with_carry(e, i, x, y, i.op == "madc")
     value = product if isinstance(product, values.Value) else values.Value(product, invariant=pure)
     if "sat" in i.modifiers:
         x, y = (v.resize("i64", True) for v in e.together([value, c]))
@@ -370,11 +372,6 @@ def _rcp_sqrt(e: KernelEmitter, i: Instruction) -> None:
     if kind == "f64" and "approx" in i.modifiers:
         return e.result(i.outputs[0], rounding.gross(a.other(1.0) / rounding.flush(a)))
     return float_result(e, i, rounding.divide(a.other(1.0), a, kind, mode), kind)
-
-
-def llvm_type(ptx_type: str) -> str:
-    """Element type of a PTX type."""
-    return LLVM_TYPE[ptx_type]
 
 
 HANDLERS: dict[str, Handler] = {

@@ -253,8 +253,10 @@ class Builder:
         """A constant; an integer for a float type is its bit pattern."""
         if isinstance(value, float):
             codes = {"f16": "<eH", "f32": "<fI", "f64": "<dQ"}[kind]
-            value = struct.unpack("<" + codes[2], struct.pack("<" + codes[1], value))[0]
-        bits = value & ((1 << BITS[kind]) - 1)
+            pattern: int = struct.unpack("<" + codes[2], struct.pack("<" + codes[1], value))[0]
+        else:
+            pattern = value
+        bits = pattern & ((1 << BITS[kind]) - 1)
         key = (kind, vector, bits)
         found = self._constants.get(key)
         if found is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstitch.errors import LaunchError
-from mlirstitch.runtime.emulator.jit.emit import Specialisation
+from mlirstitch.runtime.emulator.jit.emit import Specialisation, Unsupported
 from mlirstitch.runtime.emulator.jit.kernel import Code, generate
 from mlirstitch.runtime.emulator.jit.support import FUNCTIONS, module_text
 from mlirstitch.runtime.emulator.ptx.ir import Kernel
@@ -90,7 +90,12 @@ class Compiler:
             code = generate(kernel, special)
         except LaunchError as error:
             return error
-        engine = _machine_code(code.text)
+        from mlir.ir import MLIRError
+
+        try:
+            engine = _machine_code(code.text)
+        except MLIRError as error:
+            return Unsupported(f"kernel {kernel.name!r}: mlir refuses the code generated for it: {error}")
         return CompiledKernel(code, _addresses(engine, "entry", 1)[0], engine)
 
     def functions(self) -> dict[str, int]:
@@ -108,10 +113,9 @@ class Compiler:
 def _machine_code(text: str) -> Any:
     from mlir import execution_engine, ir
 
+    options: dict[str, Any] = {"opt_level": _OPTIMISATION, "enable_object_dump": False}
     with ir.Context(), ir.Location.unknown():
-        return execution_engine.ExecutionEngine(
-            ir.Module.parse(text), opt_level=_OPTIMISATION, enable_object_dump=False
-        )
+        return execution_engine.ExecutionEngine(ir.Module.parse(text), **options)
 
 
 def _addresses(engine: Any, function: str, count: int) -> list[int]:

@@ -9,7 +9,6 @@ import math
 from mlirstitch.runtime.emulator.jit.builder import Expression
 
 _TINY = {"f32": 2.0**-126, "f64": 2.0**-1022}
-_ONE_BITS = {"f32": 0x3F800000, "f64": 0x3FF0000000000000}
 _INTEGER = {"f16": "i16", "f32": "i32", "f64": "i64"}
 INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 """Intrinsic of every rounding to an integral value."""
@@ -189,7 +188,7 @@ def fma_small(a: Expression, b: Expression, c: Expression, kind: str, mode: str)
 
 def _fma_down(a: Expression, b: Expression, c: Expression, total: Expression, error: Expression) -> Expression:
     """Single-precision ``fma.rm`` from the exact sum ``total + error``: the nearest number, or the one below."""
-    nearest = a.call("fma", b, c, attributes="")
+    nearest = a.call("fma", b, c)
     wide = nearest.cast("fpext", "f64")
     above = wide.gt(total) | (wide.eq(total) & error.lt(0.0))
     zero = total.eq(0.0) & nearest.eq(0.0)
@@ -281,8 +280,3 @@ def from_integer(value: Expression, kind: str, mode: str, signed: bool) -> Expre
 def gross(value: Expression) -> Expression:
     """Keep the upper 32 bits of a double."""
     return (value.as_type("i64") & 0xFFFFFFFF00000000).as_type("f64")
-
-
-def one(kind: str) -> int:
-    """Bits of 1.0."""
-    return _ONE_BITS[kind]

@@ -91,10 +91,8 @@ def multiply(a: Value, b: Value, width: int) -> Value | None:
     """Product where one factor is a known number or both are the same for the whole warp, else None."""
     if a.first.vector or b.first.vector:
         return None
-    if a.ramp and b.constant is None:
+    if b.ramp:
         a, b = b, a
-    if a.ramp and b.ramp:
-        return None
     factor = b.constant
     if a.ramp and factor is None:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import ptx_text
@@ -24,15 +23,14 @@ def _run(text: str, args: Any, block: Any = 32, grid: Any = 1, **options: Any) -
 
 
 @pytest.fixture(autouse=True)
-def jit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def jit(monkeypatch: pytest.MonkeyPatch) -> None:
     """``run`` of the shared tests goes to the JIT engine."""
     for module in _MODULES:
         if hasattr(module, "run"):
             monkeypatch.setattr(module, "run", _run)
-    yield
 
 
 for _module in _MODULES:
     for _name, _test in vars(_module).items():
-        if _name.startswith("test_"):
+        if _name.startswith("test_") and "cooperative" not in _name:
             globals()[f"test_{_module.__name__.removeprefix('test_')}_{_name.removeprefix('test_')}"] = _test
