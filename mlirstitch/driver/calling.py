@@ -133,8 +133,9 @@ def _flatten(node: Node, value: Any, path: str, leaves: dict[int, Any]) -> None:
         children = _children(node)
         if not isinstance(value, (tuple, list)) or len(value) != len(children):
             got = f"{len(value)}" if isinstance(value, (tuple, list)) else type(value).__name__
+            what = "values" if path not in ("", "args") else "positional arguments"
             raise LaunchError(
-                f"{'argument ' + path if path else 'call'}: expected {len(children)} values, got {got}",
+                f"{'call' if path in ('', 'args') else 'argument ' + path}: expected {len(children)} {what}, got {got}",
                 hint="call the program with the structure of the example inputs",
             )
         top = path == ""

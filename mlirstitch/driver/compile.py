@@ -94,8 +94,14 @@ def _options(options: dict[str, Any]) -> CompileOptions:
 def _compile(
     source: Source, options: CompileOptions, on_phase: OnPhase | None, timings: Mapping[str, float]
 ) -> Compiled:
-    from mlirstitch.dialects import parse_module
-    from mlirstitch.driver.stages import run_stages
+    try:
+        from mlirstitch.dialects import parse_module
+        from mlirstitch.driver.stages import run_stages
+    except ModuleNotFoundError as error:
+        raise MlirstitchError(
+            f"compiling needs the package {error.name}, which is not installed",
+            hint="pip install mlirstitch with its dependencies; running a saved bundle needs numpy alone",
+        ) from error
 
     started = time.perf_counter()
     module = parse_module(source.text, source.name)

@@ -40,7 +40,7 @@ def test_convention_survives_json():
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        ((1,), {"mask": 0}, "expected 2 values, got 1"),
+        ((1,), {"mask": 0}, "call: expected 2 positional arguments, got 1"),
         ((1, {"q": 1}), {"mask": 0}, "expected the keys"),
         ((1, {"q": 1, "k": [2, 4]}), {"mask": 0}, "compiled for 3"),
         ((1, {"q": 1, "k": [2, True]}), {"mask": 0}, "compiled for 3"),

@@ -1,5 +1,7 @@
 """compile and load: what goes in, what comes out, and that nothing of the model's own contract gets lost."""
 
+import subprocess
+import sys
 from collections import OrderedDict, namedtuple
 from pathlib import Path
 
@@ -207,8 +209,8 @@ def test_every_level_can_be_fed_back():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda c, x, y: c(x), "expected 2 values, got 1"),
-        (lambda c, x, y: c(x, y, y), "expected 2 values, got 3"),
+        (lambda c, x, y: c(x), "call: expected 2 positional arguments, got 1"),
+        (lambda c, x, y: c(x, y, y), "expected 2 positional arguments, got 3"),
         (lambda c, x, y: c(x, y[:2]), r"(?s)y.*\[?3[, x]+5.*2[, x]+5"),
         (lambda c, x, y: c(x, y.astype(np.float64)), r"(?s)y.*float32.*float64"),
         (lambda c, x, y: c(x, "y"), "expected a torch tensor or a numpy array, got str"),
@@ -249,3 +251,21 @@ def test_dynamic_shapes_are_refused():
         mlirstitch.compile(text)
     assert isinstance(caught.value, PassError | MlirstitchError)
     assert "dynamic" in str(caught.value)
+
+
+def test_where_mlir_is_missing_compiling_says_what_to_install():
+    code = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mlir":
+            raise ModuleNotFoundError("No module named 'mlir'", name="mlir")
+sys.meta_path.insert(0, Missing())
+import mlirstitch
+try:
+    mlirstitch.compile("func.func @main() { return }")
+except mlirstitch.MlirstitchError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "needs the package mlir, which is not installed\n  hint: pip install" in done.stdout, done.stderr
