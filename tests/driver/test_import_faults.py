@@ -148,6 +148,15 @@ def test_a_programs_own_compare_and_select_is_not_changed() -> None:
     assert "maximumf" not in model.mlir
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_is_not_equal_to_itself(dtype: torch.dtype) -> None:
+    model = assert_equals_eager(
+        lambda x: (x == x, x == x.clone(), x.reshape(-1) == x.view(-1), x != x, x <= x, (x == x).all(), x == 0),
+        with_specials(dtype),
+    )
+    assert not bool(user_results(model, [with_specials(dtype)])[0].all())
+
+
 INDICES: dict[str, Callable[[Tensor], Any]] = {
     "argmax": lambda x: x.argmax(-1),
     "argmin": lambda x: x.argmin(-1),
@@ -275,6 +284,12 @@ def test_reciprocal_of_zero_and_nan(dtype: torch.dtype) -> None:
     assert "cf.assert" not in model.mlir
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_truncation_keeps_the_sign_of_zero(dtype: torch.dtype) -> None:
+    x = torch.tensor([-0.0, 0.0, -0.5, 0.5, -1.5, NAN, INF, -INF], dtype=dtype)
+    assert_equals_eager(lambda x: (1 / torch.trunc(x), torch.trunc(x), 1 / torch.round(x), 1 / torch.ceil(x)), x)
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float64])
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_has_exact_constants(approximate: str, dtype: torch.dtype) -> None:
@@ -333,6 +348,26 @@ def test_comparison_with_a_fraction_is_made_in_float32() -> None:
 def test_variance_of_nothing_is_nan(dtype: torch.dtype) -> None:
     assert_equals_eager(lambda x: (x.var(), x.std(), x.mean(), x.sum()), torch.ones(0, dtype=dtype))
     assert_equals_eager(lambda x: x.var(-1), torch.ones(3, 1, dtype=dtype))
+
+
+SCALARS: dict[str, Callable[[Tensor], Any]] = {
+    "sums": lambda x: (x.sum(0), x.mean(0), x.prod(0), x.norm(dim=0), x.sum(())),
+    "extrema": lambda x: (x.amax(0), x.amin((0,), keepdim=True), x.max(0), x.min(0), x.argmax(0), x.aminmax()),
+    "bools": lambda x: (x.any(0), x.all(0), (x > 0).all((0,)), (x > 0).any((-1,), keepdim=True)),
+    "softmax": lambda x: (x.softmax(0), x.log_softmax(-1), x.logsumexp(0)),
+    "variance": lambda x: (x.var(0), x.std(0, correction=0), torch.var_mean(x, -1)),
+    "moved": lambda x: (x.flip(0), x.transpose(0, -1), x.gather(0, torch.tensor(0)), x.permute([])),
+}
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64])
+def test_reductions_of_a_scalar_over_its_dim(dtype: torch.dtype) -> None:
+    assert_all_equal_eager(SCALARS, torch.tensor(2.5, dtype=dtype))
+
+
+def test_any_and_all_over_several_dims() -> None:
+    x = randn(3, 4, 5).sign().clamp(0).bool()
+    assert_equals_eager(lambda x: (x.all((0, 2)), x.any((0, 1), keepdim=True), x.all((-1,)), x.any(())), x)
 
 
 STATISTICS: dict[str, Callable[[Tensor], Any]] = {

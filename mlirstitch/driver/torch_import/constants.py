@@ -70,4 +70,4 @@ def _number(node: fx.Node) -> bool | int | float | None:
 def _splat(number: bool | int | float, like: Tensor) -> str:
     if like.numel() == 0:
         return "dense<>"
-    return dense_text(torch.full((), number, dtype=like.dtype))
+    return dense_text(torch.full((), number, dtype=like.dtype, device="cpu"))

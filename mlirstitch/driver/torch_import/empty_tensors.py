@@ -59,7 +59,7 @@ def _computed(node: fx.Node) -> list[bool | int | float] | None:
 
     def real(operand: fx.Node) -> Any:
         value = operand.meta["val"]
-        return torch.empty(value.shape, dtype=value.dtype)
+        return torch.empty(value.shape, dtype=value.dtype, device="cpu")
 
     if any(not isinstance(n.meta.get("val"), Tensor) for n in node.all_input_nodes):
         return None

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from mlirstitch.driver.torch_import.decompositions.promotion import SMALL_INTEGERS, Elementwise, Half, promoted, wrapped
-from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose
+from mlirstitch.driver.torch_import.decompositions.registry import computing, decompose, dims_of
 
 aten = torch.ops.aten
 
@@ -112,20 +112,32 @@ def power(x: Tensor, exponent: Any) -> Any:
     return product.to(result)
 
 
-def _truth(overload: Any) -> None:
-    """any and all of numbers: of their being non-zero."""
+def _truth(overload: OpOverload, over_one_dim: OpOverload) -> None:
+    """any and all of numbers: of their being non-zero; over several dims: over one after the other."""
+    over_dims = overload._overloadname == "dims"
 
     def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if x.dtype == torch.bool:
-            return NotImplemented
-        found = overload(x != 0, *args, **kwargs)
-        return found.to(torch.uint8) if x.dtype == torch.uint8 else found
+        if x.dtype != torch.bool:
+            found = overload(x != 0, *args, **kwargs)
+            return found.to(torch.uint8) if x.dtype == torch.uint8 else found
+        if x.ndim == 0:
+            return x.clone()
+        return one_by_one(x, *args, **kwargs) if over_dims else NotImplemented
+
+    def one_by_one(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+        if dim is not None and not dim:
+            return x.clone()  # no dims here are none, while sums take them for all
+        for d in reversed(dims_of(x, dim)):
+            x = over_one_dim(x, d, keepdim)
+        return x
 
     decompose(overload)(rule)
 
 
-for _overload in (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims):
-    _truth(_overload)
+for _name in ("any", "all"):
+    _packet = getattr(aten, _name)
+    for _overload in (_packet.default, _packet.dim, _packet.dims):
+        _truth(_overload, _packet.dim)
 
 
 def _bitwise_with_number(tensor_form: OpOverload, number_form: OpOverload) -> None:

@@ -35,6 +35,25 @@ def reciprocal(x: Tensor) -> Tensor:
     return torch.div(torch.ones((), dtype=wide.dtype), wide).to(_float_type(x))
 
 
+@decompose(aten.trunc.default)
+def trunc(x: Tensor) -> Any:
+    """Rounded towards zero, which keeps its sign."""
+    if not x.is_floating_point():
+        return x.clone()
+    return torch.where(x < 0, torch.ceil(x), torch.floor(x))
+
+
+@decompose(aten.flip.default)
+def flip(x: Tensor, dims: Any) -> Any:
+    return NotImplemented if x.ndim else x.clone()
+
+
+@decompose(aten.gather.default)
+def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
+    """Of a 0-d tensor everything that a legal index names is the one element."""
+    return NotImplemented if x.ndim else x.expand(index.shape).clone()
+
+
 @decompose(aten.gelu.default)
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     """Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", exact or with their tanh approximation."""

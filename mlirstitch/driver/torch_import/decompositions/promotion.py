@@ -170,9 +170,17 @@ _register(
 )
 _register(aten.threshold.default, numbers=False)
 _register(
-    *(getattr(aten, name).Tensor for name in ("gt", "ge", "lt", "le", "eq", "ne")),
+    *(getattr(aten, name).Tensor for name in ("gt", "ge", "lt", "le", "ne")),
     kind=KIND.ALWAYS_BOOL,
 )
+
+
+@decompose(aten.eq.Tensor)
+def equal(a: Tensor, b: Tensor) -> Any:
+    """The importer takes a value for equal to itself, also where it is NaN."""
+    if a.is_floating_point() and b.is_floating_point():
+        return torch.logical_not(aten.ne.Tensor(a, b))
+    return Elementwise(aten.eq.Tensor, KIND.ALWAYS_BOOL)(a, b)
 
 
 def _compare_with_number(tensor_form: OpOverload, number_form: OpOverload) -> None:

@@ -59,6 +59,8 @@ def mean_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 @decompose(aten.prod.dim_int)
 def prod_over(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     result = dtype or (torch.int64 if is_integral(x.dtype) else x.dtype)
+    if x.ndim == 0:
+        return x.to(result, copy=True)
     if x.dtype == result and result not in LOW_PRECISION:
         return NotImplemented
     wide = torch.float32 if result in LOW_PRECISION else result
@@ -225,6 +227,8 @@ def _ordered_type(x: Tensor) -> Tensor:
 
 @decompose(aten.amax.default)
 def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
+    if x.ndim == 0:
+        return x.clone()
     if x.dtype in _COMPARED_AS_INT32:
         return aten.amax.default(x.to(torch.int32), dim, keepdim).to(x.dtype)
     return NotImplemented
@@ -232,6 +236,8 @@ def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
 
 @decompose(aten.amin.default)
 def amin(x: Tensor, dim: Any = (), keepdim: bool = False) -> Any:
+    if x.ndim == 0:
+        return x.clone()
     if x.dtype in _COMPARED_AS_INT32:
         return aten.amin.default(x.to(torch.int32), dim, keepdim).to(x.dtype)
     return NotImplemented
