@@ -281,3 +281,19 @@ def test_waiting_for_a_barrier_nobody_else_reaches_is_no_hang() -> None:
         run(kernel(body), [], block=64)
     sound = "setp.lt.u32 %p1, %r0, 32; @%p1 bra $one;\nbar.sync 1, 32; bra $e;\n$one: bar.sync 2, 32;\n$e:"
     run(kernel(sound), [], block=64)
+
+
+UNPACKED = "mov.b32 {_, %h1}, %r7; mov.b16 %h2, 5;\n"
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_half_of_an_undefined_pair_may_be_packed_again(checks: bool) -> None:
+    out = np.zeros(1, np.uint32)
+    text = kernel(f"{UNPACKED}mov.b32 %r1, {{%h2, %h1}};\nmov.b32 {{%h3, _}}, %r1; st.global.b16 [%a0], %h3;", 1)
+    run(text, [out], block=1, checks=checks)
+    assert out.tolist() == [5]
+
+
+def test_half_of_an_undefined_pair_may_not_be_stored() -> None:
+    with pytest.raises(LaunchError, match=r"reads register %r7, which it has not written"):
+        run(kernel(f"{UNPACKED}st.global.b16 [%a0], %h1;", 1), [np.zeros(1, np.uint32)], block=1, checks=True)
