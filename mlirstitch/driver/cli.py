@@ -131,6 +131,13 @@ def _read_stdin() -> str:
 @click.option("-o", "--output", type=click.Path(), metavar="FILE.npz", help="Write the outputs by name.")
 @click.option("--device", type=click.Choice(["emulator"]), default="emulator", show_default=True, help="Where to run.")
 @click.option(
+    "--engine",
+    type=click.Choice(["auto", "jit", "reference"]),
+    default=None,
+    help="How the emulator runs kernels: as machine code (jit), with numpy (reference), or as it can (auto, the "
+    "default); MLIRSTITCH_EMULATOR_ENGINE sets it too.",
+)
+@click.option(
     "--sanitize",
     is_flag=True,
     help="Look for uninitialised memory and races too, whatever the order of execution; slow.",

@@ -30,13 +30,14 @@ def run_bundle(
     report: str | None = None,
     sanitize: bool = False,
     seed: int = 0,
+    engine: str | None = None,
 ) -> list[str]:
     """Run and return the lines for stdout: none if the outputs went to a file, else one per output.
 
     Raises BundleError or LaunchError. The profile is printed on stderr; ``report`` is the file for the run report.
     """
     bundle = read_bundle(bundle_path)
-    executor = Executor(bundle, open_device(device, sanitize=sanitize, seed=seed))
+    executor = Executor(bundle, open_device(device, sanitize=sanitize, seed=seed, engine=engine))
     signature = executor.signature
     if inputs_path is None:
         note("no --inputs: random inputs from a fixed seed, integers are 0 or 1")
@@ -51,6 +52,8 @@ def run_bundle(
 
         outputs, done = executor.run_with_report(inputs, on_step=on_step)
 
+    for reason in _fallbacks(done):
+        note(f"not run by the JIT engine: {reason}")
     # Inputs that the program updates in place are results too.
     mutated = {mutation.buffer for mutation in signature.mutated}
     updated = [
@@ -68,6 +71,12 @@ def run_bundle(
         note(f"wrote {count(len(named), 'array')} to {output_path} ({seconds(done.seconds)})")
         return []
     return [_describe(name, array) for name, array in named]
+
+
+def _fallbacks(report: RunReport) -> list[str]:
+    """Why the emulator's reference engine ran kernels instead of the JIT engine, each reason once."""
+    reasons = (str((step.counters or {}).get("engine_reason", "")) for step in report.steps)
+    return [reason for reason in dict.fromkeys(reasons) if reason]
 
 
 def profile_lines(report: RunReport) -> Iterator[str]:

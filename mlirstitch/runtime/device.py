@@ -86,11 +86,16 @@ class Device(Protocol[M]):
         ...
 
 
-def open_device(name: str = "emulator", *, sanitize: bool = False, seed: int = 0) -> Device[Any]:
+def open_device(
+    name: str = "emulator", *, sanitize: bool = False, seed: int = 0, engine: str | None = None
+) -> Device[Any]:
     """The device of that name (``--device``). Raises :class:`LaunchError` for one that does not exist here.
 
     ``sanitize`` looks for uninitialised memory and races too, with blocks and warps in an order drawn from ``seed``.
+    ``engine`` is that of the emulator, "auto", "jit" or "reference"; None leaves it to the environment.
     """
+    if name == "emulator" and sanitize and engine == "jit":
+        raise LaunchError("the sanitizer is part of the reference engine", hint="leave --engine out with --sanitize")
     if name == "emulator" and sanitize:
         from mlirstitch.runtime.sanitized_device import SanitizedDevice
 
@@ -98,7 +103,7 @@ def open_device(name: str = "emulator", *, sanitize: bool = False, seed: int = 0
     if name == "emulator":
         from mlirstitch.runtime.emulated_device import EmulatedDevice
 
-        return EmulatedDevice()
+        return EmulatedDevice(engine=engine)
     hint = "use --device emulator: it executes the same PTX on the CPU"
     if name == "cuda" or name.startswith("cuda:"):
         raise LaunchError("running on a CUDA device is not supported yet", hint=hint)

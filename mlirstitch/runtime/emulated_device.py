@@ -35,9 +35,11 @@ class EmulatedDevice:
         poison: overwrite discarded memory with :data:`POISON`, so that a read of something unwritten gives NaN.
     """
 
-    def __init__(self, *, checks: bool | None = None, poison: bool = True, engine: str = "") -> None:
+    def __init__(self, *, checks: bool | None = None, poison: bool = True, engine: str | None = None) -> None:
+        from mlirstitch.runtime.emulator.engines import checked
+
         self._checks = checks
-        self._engine = engine or os.environ.get(ENGINE_VARIABLE, "") or "auto"
+        self._engine = checked(engine or os.environ.get(ENGINE_VARIABLE) or "auto")
         self._poison = poison
         self._library = NumpyLibrary()
 
