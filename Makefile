@@ -63,7 +63,7 @@ test-full: $(STAMP_DEV) test-lit
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow or not slow"
 
 test-lit: $(STAMP_DEV)
-	$(BIN)/python -m lit.main -sv test/lit
+	$(BIN)/lit -sv test/lit
 
 lint: $(STAMP_DEV)
 	$(BIN)/ruff check $(SOURCES)
