@@ -21,7 +21,8 @@ _BLOCKS = [(1,), (7,), (32,), (33,), (96,), (256,), (4, 3, 2), (16, 16), (32, 4)
 def test_thread_numbers_of_every_block_shape(block: tuple[int, ...]) -> None:
     body = """mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ntid.x; mov.u32 %r4, %ntid.y;
 mov.u32 %r5, %ctaid.x; mov.u32 %r6, %ctaid.y; mov.u32 %r7, %nctaid.x; mad.lo.u32 %r8, %r2, %r4, %r1;
-mad.lo.u32 %r8, %r8, %r3, %r0; mad.lo.u32 %r9, %r6, %r7, %r5; mov.u32 %r10, %ntid.z; mul.lo.u32 %r11, %r3, %r4; mul.lo.u32 %r11, %r11, %r10;
+mad.lo.u32 %r8, %r8, %r3, %r0;
+mad.lo.u32 %r9, %r6, %r7, %r5; mov.u32 %r10, %ntid.z; mul.lo.u32 %r11, %r3, %r4; mul.lo.u32 %r11, %r11, %r10;
 mad.lo.u32 %r9, %r9, %r11, %r8; mul.wide.u32 %d0, %r9, 16; add.u64 %d0, %d0, %a0;
 mov.u32 %r20, %laneid; mov.u32 %r21, %warpid; shr.u32 %r22, %r0, 5; and.b32 %r23, %r0, 31; and.b32 %r24, %r0, -32;
 add.u32 %r20, %r20, %r21; add.u32 %r22, %r22, %r23; shl.b32 %r25, %r0, 2; and.b32 %r25, %r25, 124;
