@@ -187,3 +187,13 @@ def test_damaged_text_is_refused_or_read_but_never_crashes(data: st.DataObject) 
             module.engine(entry)
     except LaunchError:
         pass
+
+
+@pytest.mark.parametrize(
+    "directive", ['.file 1 "net.mlir"', '.file 1 "net.mlir", 0, 12', '.file 1 "folder" "net.mlir"']
+)
+def test_file_names_may_stand_behind_the_code(directive: str) -> None:
+    text = kernel(".loc 1 77 0\nld.global.b32 %r1, [%a0];", pointers=1) + directive + "\n"
+    with pytest.raises(LaunchError) as caught:
+        emulator.load(text).launch("k", 1, 1, [np.zeros(0, np.int32)])
+    assert caught.value.source == ("folder/net.mlir:77" if "folder" in directive else "net.mlir:77")

@@ -107,6 +107,7 @@ class _Parser:
     # ---- module
     def module(self) -> Module:
         module = self._module
+        self._find_files()
         while self._peek().kind != "end":
             token = self._next()
             text = token.text
@@ -123,10 +124,7 @@ class _Parser:
                 if self._integer() != 64:
                     raise self._fail("only 64-bit addresses are supported", token.line)
             elif text == ".file":
-                number = self._integer()
-                module.files[number] = self._next().text.strip('"')
-                while self._accept(","):
-                    self._integer()
+                self._file()
             elif text == ".section":
                 self._section()
             elif text == ".pragma":
@@ -142,6 +140,25 @@ class _Parser:
         if not module.version:
             raise self._fail("no .version directive", 1)
         return module
+
+    def _file(self) -> None:
+        """``.file 1 "name", 0, 0`` or ``.file 1 "folder" "name"``."""
+        number = self._integer()
+        parts = [self._next().text.strip('"')]
+        if self._peek().kind == "string":
+            parts.append(self._next().text.strip('"'))
+        self._module.files[number] = "/".join(parts)
+        while self._accept(","):
+            self._integer()
+
+    def _find_files(self) -> None:
+        """Read the ``.file`` directives first: LLVM prints them behind the code that refers to them."""
+        start = self._position
+        for position, token in enumerate(self._tokens):
+            if token.text == ".file" and token.kind == "name":
+                self._position = position + 1
+                self._file()
+        self._position = start
 
     def _section(self) -> None:
         self._name()

@@ -95,6 +95,14 @@ class Clocks:
             joined = np.maximum.reduce(far)
             for w in released:
                 self._far[first + int(w)] = joined
+        # A fence before a barrier counts for the warps behind it: "write, fence, bar.sync, atomic of one thread" is how
+        # blocks publish results, and "atomic of one thread, bar.sync, fence, read" how they take them.
+        for kept in (self._fenced, self._waiting):
+            held = [kept[first + int(w)] for w in arrived if first + int(w) in kept]
+            if held:
+                joined = np.maximum.reduce(held)
+                for w in released:
+                    kept[first + int(w)] = joined
         self.now[first + arrived] += 1
 
     def meet_cluster(self, rows: Array, warps: int) -> None:
