@@ -196,6 +196,9 @@ def run_command(bundle: str, inputs_path: str | None, output: str | None, trace:
 @click.option("--seed", type=click.IntRange(min=0), help="Run blocks and warps in an order drawn from it.")
 @click.option("--cooperative", is_flag=True, help="All blocks are resident and take turns.")
 @click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Instructions before a loop counts as endless.")
+@click.option(
+    "--engine", type=click.Choice(["auto", "jit", "reference"]), default="auto", show_default=True, help="Who runs it."
+)
 def emulate_command(ptx: str, **settings: Any) -> None:
     """Run one kernel of the file PTX on the emulated device, whatever compiler made it.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from mlirstitch.errors import MlirstitchError
 from mlirstitch.runtime.emulator.command import Request, run
+from mlirstitch.runtime.emulator.engines import ENGINES
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="N", help="run blocks and warps in an order drawn from it")
     parser.add_argument("--cooperative", action="store_true", help="all blocks are resident and take turns")
     parser.add_argument("--budget", type=int, metavar="N", help="instructions before a loop counts as endless")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="which engine runs it (default auto)")
     return parser
 
 

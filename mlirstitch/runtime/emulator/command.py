@@ -41,6 +41,7 @@ class Request:
     seed: int | None = None
     cooperative: bool = False
     budget: int | None = None
+    engine: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def run(request: Request) -> list[str]:
 
     Raises :class:`LaunchError` for a file or an argument that does not fit, and for every finding.
     """
-    module = load(_read_text(request.ptx))
+    module = load(_read_text(request.ptx), request.engine)
     info = _kernel(module, request.entry)
     if len(request.args) != len(info.parameters):
         names = ", ".join(f"{p.name} ({p.kind}, {p.bytes} bytes)" for p in info.parameters) or "none"
