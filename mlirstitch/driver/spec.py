@@ -31,10 +31,10 @@ def load_spec(spec: str) -> tuple[Any, tuple[Any, ...]]:
     factory = _attribute(module, place, name)
     try:
         made = factory()
-    except Exception as error:
-        raise ImportFailure(
-            f"{spec}: the factory raised {type(error).__name__}: {error}", source=_line_of(error, place)
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a factory that calls sys.exit() is at fault as well
+        raise ImportFailure(f"{spec}: the factory raised {_said(error)}", source=_line_of(error, place)) from error
     return _model_and_inputs(spec, made)
 
 
@@ -51,10 +51,10 @@ def _load_file(place: str) -> ModuleType:
     sys.path.insert(0, added)
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise ImportFailure(
-            f"{place} cannot be imported: {type(error).__name__}: {error}", source=_line_of(error, str(path))
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ImportFailure(f"{place} cannot be imported: {_said(error)}", source=_line_of(error, str(path))) from error
     finally:
         sys.path.remove(added)
     return module
@@ -67,8 +67,10 @@ def _load_module(place: str) -> ModuleType:
         if error.name is not None and (place == error.name or place.startswith(error.name + ".")):
             raise ImportFailure(f"there is no module {place}", hint=f"{_FORM}; is the package installed?") from error
         raise ImportFailure(f"{place} cannot be imported: {error}", hint="install what it needs") from error
-    except Exception as error:
-        raise ImportFailure(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ImportFailure(f"{place} cannot be imported: {_said(error)}") from error
 
 
 def _attribute(module: ModuleType, place: str, name: str) -> Callable[[], Any]:
@@ -95,6 +97,14 @@ def _model_and_inputs(spec: str, made: Any) -> tuple[Any, tuple[Any, ...]]:
     if not isinstance(inputs, (tuple, list)):
         inputs = (inputs,)
     return model, tuple(inputs)
+
+
+def _said(error: BaseException) -> str:
+    """Class and message of an error of the user's, whose ``__str__`` may raise as well."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _line_of(error: BaseException, place: str) -> str:

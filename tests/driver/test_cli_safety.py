@@ -1,6 +1,7 @@
 """No input kills the process: each is a right answer, or an error with the right exit code and no traceback."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -91,6 +92,10 @@ FACTORIES = {
     "raises": ("model.py:raising", "out of luck"),
     "wrong return value": ("model.py:single", "single"),
     "model raises": ("model.py:broken", "error: "),
+    "exits": ("model.py:exiting", "SystemExit: 0"),
+    "raises what is no Exception": ("model.py:raising_base", "Own: gone"),
+    "error without text": ("model.py:raising_mute", "Mute"),
+    "file that exits": ("exits.py:make", "SystemExit: 4"),
 }
 MODEL = """
 import torch
@@ -98,9 +103,37 @@ constant = 3
 def raising(): raise RuntimeError("out of luck")
 def single(): return 5
 def broken(): return torch.nn.Linear(4, 4), (torch.randn(2, 5),)
+class Own(BaseException): pass
+class Mute(Exception):
+    def __str__(self): raise RuntimeError("no text")
+def exiting():
+    import sys
+    sys.exit(0)
+def raising_base(): raise Own("gone")
+def raising_mute(): raise Mute()
 def aborting():
     import os
     os.abort()
+def leaving():
+    import os
+    os._exit(0)
+def closing():
+    import os
+    os.close(1)
+    os.close(2)
+    return torch.nn.ReLU(), (torch.randn(4),)
+def binary():
+    import os
+    os.write(1, b"\\xff\\xfe no end of line")
+    return noisy()
+def threaded():
+    import threading, time
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return noisy()
+def forked():
+    import subprocess, sys
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"])
+    return noisy()
 def noisy():
     print("hello from the model")
     return torch.nn.ReLU(), (torch.randn(4),)
@@ -110,6 +143,7 @@ def noisy():
 @pytest.mark.parametrize("name", FACTORIES)
 def test_bad_factories_are_refused_with_a_reason(call, write, name):
     write("model.py", MODEL)
+    write("exits.py", "import sys; sys.exit(4)")
     spec, message = FACTORIES[name]
     code, out, err = call("compile", spec, "--emit", "ptx")
     assert (code, out) == (1, "")
@@ -127,6 +161,23 @@ def test_a_dying_compiler_process_is_an_error_with_a_reproducer(call, write, tmp
     assert (folder / "run.sh").exists()
 
 
+def test_a_factory_that_ends_the_process_is_told_apart(call, write, tmp_path):
+    write("model.py", MODEL)
+    code, out, err = call("compile", "model.py:leaving", "--emit", "ptx", "--reproducer", tmp_path / "kept")
+    assert (code, out) == (3, "")
+    assert "does model.py:leaving end the process" in err
+
+
+@pytest.mark.parametrize("name", ["closing", "binary", "threaded", "forked"])
+def test_what_a_model_does_to_its_process_does_not_matter(call, write, name):
+    write("model.py", MODEL)
+    started = time.monotonic()
+    code, out, _ = call("compile", f"model.py:{name}", "--emit", "ptx")
+    assert code == 0
+    assert out.lstrip().startswith("//")
+    assert time.monotonic() - started < 15  # it does not wait for what the model left running
+
+
 def test_what_a_model_prints_does_not_mix_with_the_product(call, write):
     write("model.py", MODEL)
     code, out, err = call("compile", "model.py:noisy", "--emit", "ptx")
@@ -134,6 +185,12 @@ def test_what_a_model_prints_does_not_mix_with_the_product(call, write):
     assert out.lstrip().startswith("//")
     assert "hello" not in out
     assert "hello from the model" in err
+
+
+def test_a_bundle_name_that_the_system_refuses_is_an_error_of_the_input(call, write):
+    code, out, err = call("compile", write("add.mlir", ADD), "-o", "x" * 300)
+    assert (code, out) == (1, "")
+    assert "File name too long" in err
 
 
 def test_an_unwritable_bundle_path_is_refused(call, write, tmp_path):
