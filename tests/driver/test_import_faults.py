@@ -365,6 +365,17 @@ def test_reductions_of_a_scalar_over_its_dim(dtype: torch.dtype) -> None:
     assert_all_equal_eager(SCALARS, torch.tensor(2.5, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.bool])
+def test_a_choice_between_equals_has_the_shape_of_its_condition(dtype: torch.dtype) -> None:
+    table: dict[str, Callable[..., Any]] = {
+        "scalars": lambda c, x, y: torch.where(c, x, x),
+        "clones": lambda c, x, y: torch.where(c, x, x.clone()),
+        "columns": lambda c, x, y: torch.where(c, y, y),
+        "smaller condition": lambda c, x, y: torch.where(c[:1, :1], y.t(), y.t()),
+    }
+    assert_all_equal_eager(table, torch.ones(3, 4).bool(), torch.tensor(1).to(dtype), torch.ones(3, 1).to(dtype))
+
+
 def test_any_and_all_over_several_dims() -> None:
     x = randn(3, 4, 5).sign().clamp(0).bool()
     assert_equals_eager(lambda x: (x.all((0, 2)), x.any((0, 1), keepdim=True), x.all((-1,)), x.any(())), x)

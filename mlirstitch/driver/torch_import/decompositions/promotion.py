@@ -240,6 +240,9 @@ _register(aten.mm.default, aten.bmm.default, aten.convolution.default, numbers=F
 @decompose(aten.where.self)
 def where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
     common = promoted(a, b)
-    if a.dtype == b.dtype == common:
+    shape = torch.broadcast_shapes(a.shape, b.shape, condition.shape)
+    if a.shape == b.shape != shape:
+        a = a.expand(shape)  # equal choices would be folded to one of them, of a smaller shape than the result
+    elif a.dtype == b.dtype == common:
         return NotImplemented
     return aten.where.self(condition, a.to(common), b.to(common))
