@@ -46,9 +46,11 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
         yield lambda phase: None
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(title) as status:
-        yield lambda phase: status.update(f"{title}: {phase}")
+    # As Text, because rich reads a str as markup: in "model.py:factory: import" it would see an emoji.
+    with Console(stderr=True).status(Text(title)) as status:
+        yield lambda phase: status.update(Text(f"{title}: {phase}"))
 
 
 def note(text: str) -> None:

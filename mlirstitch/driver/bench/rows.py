@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from mlirstitch.driver.report.quantities import byte_size, seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Row = dict[str, Any]
 
@@ -65,7 +68,7 @@ class Measured:
         return row
 
 
-_COLUMNS = (
+_COLUMNS: tuple[str, ...] = (
     "workload",
     "status",
     "memory",
@@ -83,23 +86,47 @@ _COLUMNS = (
 )
 
 
+_LEFT_OUT_FIRST = ("copies", "kernels", "temporary", "re-reads", "arguments", "compile", "run")
+"""Columns that go, in this order, where a terminal is too narrow."""
+
+
 def print_table(rows: Sequence[Row], request: BenchRequest, file: TextIO) -> None:
-    """Print the rows: colours and lines on a terminal, aligned text elsewhere."""
-    from rich import box
+    """Print the rows: colours and lines on a terminal, aligned text elsewhere.
+
+    A terminal that is too narrow shows fewer columns and says so; a shortened figure would be of no use.
+    """
     from rich.console import Console
-    from rich.table import Table
 
     terminal = file.isatty()
-    title = f"{request.size}, {request.dtype}, {request.target}, library {request.library}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE if terminal else None, pad_edge=False)
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name in ("workload", "status") else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(row), style=None if row["status"] == "ok" else "red")
-    Console(file=file, width=None if terminal else 200, highlight=False).print(table)
+    console = Console(file=file, width=None if terminal else 200, highlight=False)
+    unlimited = Console(width=1000)
+    shown: list[str] = [*_COLUMNS]
+    out = list(_LEFT_OUT_FIRST)
+    table = _table(rows, request, shown, terminal)
+    while terminal and out and unlimited.measure(table).maximum > console.width:
+        shown.remove(out.pop(0))
+        table = _table(rows, request, shown, terminal)
+    console.print(table)
+    if len(shown) < len(_COLUMNS):
+        missing = ", ".join(name for name in _COLUMNS if name not in shown)
+        print(f"The terminal is too narrow for: {missing}. --json FILE has everything.", file=file)
     for row in rows:
         if row["message"]:
             print(f"{row['workload']}: {row['message']}", file=file)
+
+
+def _table(rows: Sequence[Row], request: BenchRequest, shown: Sequence[str], terminal: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    title = f"{request.size}, {request.dtype}, {request.target}, library {request.library}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE if terminal else None, pad_edge=False)
+    for name in shown:
+        table.add_column(name, justify="left" if name in ("workload", "status") else "right", no_wrap=True)
+    for row in rows:
+        cells = dict(zip(_COLUMNS, _cells(row), strict=True))
+        table.add_row(*(cells[name] for name in shown), style=None if row["status"] == "ok" else "red")
+    return table
 
 
 def _cells(row: Row) -> list[str]:
