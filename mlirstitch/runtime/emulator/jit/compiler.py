@@ -90,11 +90,9 @@ class Compiler:
             code = generate(kernel, special)
         except LaunchError as error:
             return error
-        from mlir.ir import MLIRError
-
         try:
             engine = _machine_code(code.text)
-        except MLIRError as error:
+        except _mlir_error() as error:
             return Unsupported(f"kernel {kernel.name!r}: mlir refuses the code generated for it: {error}")
         return CompiledKernel(code, _addresses(engine, "entry", 1)[0], engine)
 
@@ -108,6 +106,12 @@ class Compiler:
                     dict(zip(FUNCTIONS, _addresses(engine, "addresses", len(FUNCTIONS)), strict=True)),
                 )
             return self._library[1]
+
+
+def _mlir_error() -> type[Exception]:
+    from mlir import ir
+
+    return getattr(ir, "MLIRError", RuntimeError)
 
 
 def _machine_code(text: str) -> Any:

@@ -76,8 +76,14 @@ class _Home:
 class KernelEmitter:
     """State while one kernel is generated; the handlers of the opcodes call its public methods."""
 
-    def __init__(self, kernel: Kernel, special: Specialisation, cyclic: frozenset[int]) -> None:
+    def __init__(
+        self, kernel: Kernel, special: Specialisation, cyclic: frozenset[int], scalars: frozenset[Register]
+    ) -> None:
+        """``scalars`` are registers assumed to be scalars wherever they are written; those that turn out not to be are
+        collected in ``disproved``, and the code is of no use if there are any."""
         self.kernel = kernel
+        self.scalars = scalars
+        self.disproved: set[Register] = set()
         self.special = special
         self.sites: list[MemorySite] = []
         self.builder = Builder("run_warp", ["ptr", "ptr"], "i32")
@@ -382,11 +388,16 @@ class KernelEmitter:
         kind = LLVM_TYPE[register.type]
         home = self._homes.get(register)
         if home is None:
+            # Read before it is written in the order of the code: nothing is known about it.
+            if register in self.scalars:
+                self.disproved.add(register)
             home = self._homes[register] = _Home(self._slot(register), None)
         place = b.at(self.warp, home.slot)
         if home.known is not None:
             if home.known.constant is not None:
                 return home.known
+            if kind == "i1":
+                return replace(home.known, first=b.load(place, "i8").ne(0))
             return replace(home.known, first=b.load(place, kind))
         invariant = register in self._invariants
         if register.type == "pred":
@@ -407,13 +418,17 @@ class KernelEmitter:
             invariant = once and value.invariant and home is None
             if home is None:
                 known = value if invariant and not value.first.vector and register.type != "pred" else None
+                if known is None and register in self.scalars and not value.first.vector:
+                    known = Value(value.first, value.step)
                 home = self._homes[register] = _Home(self._slot(register), known)
                 if invariant:
                     self._invariants = self._invariants | {register}
+            if register in self.scalars and not _fits(home, value):
+                self.disproved.add(register)
             place = b.at(self.warp, home.slot)
             if home.known is not None:
-                if home.known.constant is None:
-                    b.store(value.first, place)
+                if home.known.constant is None and not value.first.vector:
+                    b.store(value.first.resize("i8") if register.type == "pred" else value.first, place)
                 continue
             vector = self.vector(value)
             blend = not invariant and not (once and self._block.index not in self.cyclic)
@@ -439,6 +454,11 @@ class KernelEmitter:
         """Call a function of the support library."""
         function = self.builder.field(self.context, function_offset(name), "ptr")
         return self.builder.call_pointer(function, values, "i32")
+
+
+def _fits(home: _Home, value: Value) -> bool:
+    """Whether a scalar register can hold the value."""
+    return home.known is not None and not value.first.vector and value.step == home.known.step
 
 
 Handler = Callable[[KernelEmitter, Instruction], None]

@@ -15,11 +15,15 @@ from mlirstitch.runtime.emulator.jit.emit import Handler, KernelEmitter, MemoryS
 from mlirstitch.runtime.emulator.jit.forms import unknown_form
 from mlirstitch.runtime.emulator.jit.layout import Context, Fault, Warp
 from mlirstitch.runtime.emulator.jit.memory import FAULT
-from mlirstitch.runtime.emulator.ptx.ir import Block, Kernel, Terminator
+from mlirstitch.runtime.emulator.jit.uniformity import diverging_registers
+from mlirstitch.runtime.emulator.ptx.ir import Block, Kernel
+from mlirstitch.runtime.emulator.ptx.syntax import Register
 
 HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **logic.HANDLERS, **memory.HANDLERS, **atomics.HANDLERS}
 """Code of every opcode the JIT engine has, but those that end a block."""
 
+_ROUNDS = 8
+"""How often code is generated at most while looking for the scalar registers."""
 _BARRIERS = 16
 """Barriers of a block."""
 _DISPATCH, _LEAVE = "^dispatch", "^leave"
@@ -52,7 +56,23 @@ class Code:
 
 def generate(kernel: Kernel, special: Specialisation) -> Code:
     """Generate code. Raises :class:`Unsupported` naming the first instruction the engine has no code for."""
-    return _Generator(kernel, special).run()
+    cyclic = cyclic_blocks(kernel)
+    # Only loops are worth the search: elsewhere hardly anything but functions of the thread number is a scalar.
+    scalars = _candidates(kernel) if cyclic else frozenset[Register]()
+    for _ in range(_ROUNDS):
+        generator = _Generator(kernel, special, cyclic, scalars)
+        code = generator.run()
+        wrong = scalars & (generator.e.disproved | diverging_registers(kernel, generator.divergent))
+        if not wrong:
+            return code
+        scalars -= wrong
+    return _Generator(kernel, special, cyclic, frozenset()).run()
+
+
+def _candidates(kernel: Kernel) -> frozenset[Register]:
+    """Registers that live between blocks and are written before they are read."""
+    live = {register for block in kernel.blocks for register in block.live_in}
+    return frozenset(live - set(kernel.maybe_uninitialised))
 
 
 def cyclic_blocks(kernel: Kernel) -> frozenset[int]:
@@ -73,10 +93,13 @@ def cyclic_blocks(kernel: Kernel) -> frozenset[int]:
 
 
 class _Generator:
-    def __init__(self, kernel: Kernel, special: Specialisation) -> None:
+    def __init__(
+        self, kernel: Kernel, special: Specialisation, cyclic: frozenset[int], scalars: frozenset[Register]
+    ) -> None:
         self.kernel = kernel
         self.special = special
-        self.e = KernelEmitter(kernel, special, cyclic_blocks(kernel))
+        self.divergent: list[int] = []
+        self.e = KernelEmitter(kernel, special, cyclic, scalars)
         self.b = self.e.builder
         self.barriers = tuple(block for block in kernel.blocks if block.terminator.kind == "barrier")
         self.diverges = any(block.terminator.kind in ("branch", "switch") for block in kernel.blocks)
@@ -157,7 +180,7 @@ class _Generator:
             e.end_block()
             self._go(terminator.targets[0], e.mask)
         elif kind == "branch":
-            self._branch(terminator)
+            self._branch(block)
         elif kind == "switch":
             self._switch(block)
         elif kind == "exit":
@@ -204,8 +227,8 @@ class _Generator:
         self._pend(target, threads)
         b.jump(_DISPATCH)
 
-    def _branch(self, terminator: Terminator) -> None:
-        b, e = self.b, self.e
+    def _branch(self, block: Block) -> None:
+        b, e, terminator = self.b, self.e, block.terminator
         assert terminator.predicate is not None
         register, negated = terminator.predicate
         condition = e.value(register)
@@ -216,6 +239,7 @@ class _Generator:
         if taken is None:
             b.branch(condition.first, to_yes, to_no)
         else:
+            self.divergent.append(block.index)
             some, split = b.label("some"), b.label("split")
             b.branch(taken.eq(0), to_no, some)
             b.start(some)
@@ -235,6 +259,7 @@ class _Generator:
         b, e, terminator = self.b, self.e, block.terminator
         assert terminator.instruction is not None
         e.begin_instruction(terminator.instruction)
+        self.divergent.append(block.index)
         selector = e.vector(e.integer(terminator.instruction.inputs[0], "u32"))
         e.end_block()
         outside = e.bits(selector.ge(len(terminator.targets))) & e.mask

@@ -253,3 +253,90 @@ def test_random_index_arithmetic(seed: int) -> None:
     text = kernel("\n".join(lines), 1, ["u32"])
     scalar = np.uint32(rng.integers(0, 1 << 32))
     assert_same(text, [np.zeros((3 * 64, 17), np.uint32), scalar], grid=3, block=64)
+
+
+class _Program:
+    """A random structured program on ``%r10..%r17``; conditions are the same for all threads, a block, or differ."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.labels = 0
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        self.lines = ["mov.u32 %r30, %ctaid.x; mov.b32 %r31, %s1; mov.b32 %r40, 0; mov.b32 %r41, 0; mov.b32 %r42, 0;"]
+        self.lines += [f"mov.b32 %r{n}, {int(self.rng.integers(0, 9))};" for n in range(10, 18)]
+        self.statements(3)
+        self.lines.append("mad.lo.u32 %r60, %r30, 64, %r0; mul.wide.u32 %d0, %r60, 32; add.u64 %d0, %d0, %a0;")
+        self.lines += [f"st.global.b32 [%d0+{4 * n}], %r{10 + n};" for n in range(8)]
+        return kernel("\n".join(self.lines), 1, ["u32"])
+
+    def register(self) -> str:
+        return f"%r{int(self.rng.integers(10, 18))}"
+
+    def condition(self) -> str:
+        """Code that sets ``%p1``."""
+        source = str(self.rng.choice(["%r0", "%r30", "%r31", self.register(), self.register()]))
+        return (
+            f"and.b32 %r50, {source}, {int(self.rng.integers(1, 8))}; "
+            f"setp.{self.rng.choice(['eq', 'ne', 'lt'])}.u32 %p1, %r50, {int(self.rng.integers(0, 4))};"
+        )
+
+    def statements(self, depth: int) -> None:
+        for _ in range(int(self.rng.integers(1, 4))):
+            kind = int(self.rng.integers(0, 6)) if depth else 0
+            if kind <= 1:
+                self.assignment()
+            elif kind <= 3:
+                self.branch(depth)
+            elif kind == 4:
+                self.loop(depth)
+            else:
+                self.lines.append(f"{self.condition()} @%p1 add.u32 {self.register()}, {self.register()}, 3;")
+
+    def assignment(self) -> None:
+        a, b, c = (self.register() for _ in range(3))
+        self.lines.append(
+            str(
+                self.rng.choice(
+                    [
+                        f"add.u32 {a}, {b}, {c};", f"add.u32 {a}, {b}, %r0;", f"mad.lo.u32 {a}, {b}, 3, %r30;",
+                        f"xor.b32 {a}, {b}, {int(self.rng.integers(0, 99))};", f"mov.b32 {a}, %r31;",
+                        f"shl.b32 {a}, %r0, 2;", f"activemask.b32 {a};",
+                        f"mov.b32 {a}, {int(self.rng.integers(0, 9))};",
+                        f"cvt.u64.u32 %d3, {b}; mul.lo.u64 %d3, %d3, 3; cvt.u32.u64 {a}, %d3;",
+                    ]
+                )
+            )
+        )  # fmt: skip
+
+    def branch(self, depth: int) -> None:
+        self.labels += 1
+        other, end = f"$O{self.labels}", f"$E{self.labels}"
+        self.lines.append(f"{self.condition()} @%p1 bra {other};")
+        self.statements(depth - 1)
+        self.lines.append(f"bra {end};\n{other}:")
+        if self.rng.integers(0, 2):
+            self.statements(depth - 1)
+        self.lines.append(f"{end}: mov.b32 %r51, 0;")
+
+    def loop(self, depth: int) -> None:
+        """At most 8 rounds, counted for each thread; may go back or leave early."""
+        self.labels += 1
+        head, end, counter = f"$L{self.labels}", f"$X{self.labels}", f"%r{39 + depth}"
+        self.lines.append(f"mov.b32 {counter}, 0;\n{head}: add.u32 {counter}, {counter}, 1;")
+        self.lines.append(f"setp.gt.u32 %p2, {counter}, 7; @%p2 bra {end};")
+        self.statements(depth - 1)
+        if self.rng.integers(0, 2):
+            self.lines.append(f"{self.condition()} @%p1 bra {head if self.rng.integers(0, 2) else end};")
+            self.statements(depth - 1)
+        self.lines.append(f"{self.condition()} @%p1 bra {head};\n{end}: mov.b32 %r51, 0;")
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_random_control_flow(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    assert_same(
+        _Program(rng).text(), [np.zeros((3 * 64, 8), np.uint32), np.uint32(rng.integers(0, 8))], grid=3, block=64
+    )
