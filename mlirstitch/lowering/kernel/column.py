@@ -47,6 +47,9 @@ SEGMENT_BYTES = 128
 MIN_PER_THREAD = 8
 """Elements a thread folds at least before a column is split over more blocks."""
 
+SHORT = 8
+"""Elements a thread folds at least where passes are loops: LLVM unrolls shorter ones and loads once for all passes."""
+
 STARVED = 4
 """A kernel that cannot split and fills less than one in so many multiprocessors is refused, if it has much to do."""
 
@@ -80,7 +83,7 @@ class ColumnTemplate:
         per_thread = -(-space.cols // best.lanes)
         groups = best.blocks // best.splits
         plain = ColumnLayout(best.across, best.lanes, best.vector, False, groups, unroll_of(per_thread))
-        layouts = [best] if best == plain else [best, plain]
+        layouts = [best] if best == plain or per_thread <= SHORT else [best, plain]
         return [self._schedule(cluster, space, layout) for layout in layouts]
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
@@ -99,7 +102,7 @@ class ColumnTemplate:
         evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
         evaluator.tables = lambda node: function.table(builder, node)
         first = len(program.arguments) + len(program.outputs)
-        partials = Partials(first, partial_counts(space), function.shared) if layout.splits > 1 else None
+        partials = Partials(first, partial_counts(space.levels[0]), function.shared) if layout.splits > 1 else None
         ColumnKernel(program, space, layout, evaluator, function.shared, partials).emit()
         return function.finish(evaluator.accesses.bytes)
 
@@ -131,7 +134,19 @@ class ColumnTemplate:
         return 1
 
     def _layout(self, program: TensorProgram, space: RowSpace, facts: Facts, target: Target) -> ColumnLayout:
-        vector = self._vector(program, space)
+        """The layout with the widest accesses that keeps what several passes need, or else with the widest."""
+        vector = widest = self._vector(program, space)
+        while True:
+            layout = self._layout_with(program, space, facts, vector, target)
+            if layout.resident or facts.passes == 1:
+                return layout
+            if vector == 1:
+                return self._layout_with(program, space, facts, widest, target)
+            vector //= 2
+
+    def _layout_with(
+        self, program: TensorProgram, space: RowSpace, facts: Facts, vector: int, target: Target
+    ) -> ColumnLayout:
         chunks = space.dims[-1][0] // vector
         outer = space.rows // space.dims[-1][0]
         across = min(WARP, power_of_two(chunks))

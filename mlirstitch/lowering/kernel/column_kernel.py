@@ -122,11 +122,10 @@ class ColumnKernel(ReductionKernel):
         for fold, partial in folds:
             self.builder.location = fold.combiner.linalg.op.location
             partials.append((fold, fold.across_threads(partial, in_warp, layout.across)))
-        warps = layout.threads // WARP
-        if warps <= 1 or layout.lanes == in_warp:
+        if layout.threads <= WARP or layout.lanes == in_warp:
             return [partial for _, partial in partials]
         place = self.builder.arith("remui", thread.lane, self.builder.index_constant(layout.across))
-        return across_warps_of_columns(partials, warps, layout.across, place, thread.warp, self.shared)
+        return across_warps_of_columns(partials, layout.threads // WARP, layout.across, place, thread.warp, self.shared)
 
     def ticket(self) -> Expr:
         return self._tile

@@ -194,7 +194,7 @@ def across_warps_of_columns(
     for (_, partial), buffers in zip(folds, slots, strict=True):
         for value, buffer in zip(partial, buffers, strict=True):
             # Threads of a warp that share a chunk hold, and store, the same value.
-            _store_chunk(builder, scalar_ops.to_memory(builder, value), buffer, own)
+            store_chunk(builder, scalar_ops.to_memory(builder, value), buffer, own)
     builder.create("gpu.barrier", [], [])
     results: list[Partial] = []
     for (fold, _), buffers in zip(folds, slots, strict=True):
@@ -202,7 +202,7 @@ def across_warps_of_columns(
         for number in range(warps):
             at = builder.arith("addi", chunk, builder.index_constant(number * across * width))
             loaded = [
-                scalar_ops.from_memory(builder, _load_chunk(builder, buffer, at, width, kind), kind)
+                scalar_ops.from_memory(builder, load_chunk(builder, buffer, at, width, kind), kind)
                 for buffer, kind in zip(buffers, fold.types(), strict=True)
             ]
             parts.append(tuple(loaded))
@@ -210,7 +210,7 @@ def across_warps_of_columns(
     return results
 
 
-def _store_chunk(builder: Builder, value: Value, buffer: Value, at: Value) -> None:
+def store_chunk(builder: Builder, value: Value, buffer: Value, at: Value) -> None:
     width = scalar_ops.width_of(value)
     if not width:
         builder.create("memref.store", [], [value, buffer, at])
@@ -218,7 +218,7 @@ def _store_chunk(builder: Builder, value: Value, buffer: Value, at: Value) -> No
     builder.create("vector.store", [], [value, buffer, at], _alignment(scalar_ops.element_of(value.type), width))
 
 
-def _load_chunk(builder: Builder, buffer: Value, at: Value, width: int, kind: ir.Type) -> Value:
+def load_chunk(builder: Builder, buffer: Value, at: Value, width: int, kind: ir.Type) -> Value:
     stored = scalar_ops.memory_type(kind)
     if width == 1:
         return builder.emit("memref.load", stored, [buffer, at])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -90,20 +91,21 @@ def can_split(program: TensorProgram, space: RowSpace) -> bool:
     return all(node.elements != full or node.level == 0 for node in program.outputs) and space.cols > 1
 
 
+def running_types(node: Computed) -> list[ir.Type]:
+    """Element types of the running values of the folding that computes ``node``."""
+    first = len(node.linalg.inputs)
+    return [node.operands[first + result].element for result in combiner_of(node.linalg, node.result).results]
+
+
 def scratch_of(space: RowSpace, splits: int) -> tuple[tuple[str, int], ...]:
     """The buffers that the partial results of a split kernel need: one for every running value."""
-    found: list[tuple[str, int]] = []
-    for node in space.levels[0]:
-        first = len(node.linalg.inputs)
-        for result in combiner_of(node.linalg, node.result).results:
-            element = node.operands[first + result].element
-            found.append((str(memory_type(element)), splits * space.rows))
-    return tuple(found)
+    kinds = [kind for node in space.levels[0] for kind in running_types(node)]
+    return tuple((str(memory_type(kind)), splits * space.rows) for kind in kinds)
 
 
-def partial_counts(space: RowSpace) -> tuple[int, ...]:
-    """Running values of every folding of the first level."""
-    return tuple(len(combiner_of(node.linalg, node.result).results) for node in space.levels[0])
+def partial_counts(nodes: Sequence[Computed]) -> tuple[int, ...]:
+    """Running values of every folding."""
+    return tuple(len(running_types(node)) for node in nodes)
 
 
 def unroll_of(per_thread: int) -> int:

@@ -107,6 +107,7 @@ class ReductionKernel(ABC):
         self._tail: tuple[Symbol, Value] | None = None
         self._sharing = self.layout.lanes * self.layout.splits
         self._in_row = symbol("thread", self._sharing)
+        self.outputs: tuple[int, ...] = tuple(range(len(self.program.outputs)))
         self.any_chunk = symbol("chunk", max(2, self.chunks))
         self._pass = 0
         self._chunk: Expr | None = None
@@ -170,10 +171,14 @@ class ReductionKernel(ABC):
     def _store_rest(self, thread: Thread, stored: set[int]) -> None:
         """What depends on all reductions."""
         self._begin(len(self.space.levels))
-        final = [i for i, node in enumerate(self.program.outputs) if self._is_full(node) and i not in stored]
-        if final:
-            self._for_each_chunk([], lambda col, guard, carried: self._store_full(final, col) or [])
+        final = [i for i in self.outputs if self._is_full(self.program.outputs[i]) and i not in stored]
+        self._last_pass(final)
         self._store_per_row(thread)
+
+    def _last_pass(self, outputs: Sequence[int]) -> None:
+        """Store the outputs of full size that are left."""
+        if outputs:
+            self._for_each_chunk([], lambda col, guard, carried: self._store_full(outputs, col) or [])
 
     def _emit_split(self, thread: Thread, stored: set[int]) -> None:
         """One level of reductions whose rows several blocks share."""
@@ -245,10 +250,10 @@ class ReductionKernel(ABC):
                 name, (bounds[0], bounds[1], bounds[2]), 1, carried, lambda _, v: self._visit(name.expr, None, v, visit)
             )
         full, partial = (0, 1) if self.one_chunk else divmod(self.chunks, lanes)
-        if self.layout.resident:
+        if self.layout.resident or full < self.layout.unroll:
             for number in range(full):
                 carried = self._visit(self._in_row.expr + number * lanes, None, carried, visit)
-        elif full:
+        else:
             carried = self._loop(full, carried, visit)
         if partial:
             name, condition = self._tail_chunk(full)
@@ -283,7 +288,7 @@ class ReductionKernel(ABC):
 
     def _loop(self, full: int, initial: list[Value], visit: Visit) -> list[Value]:
         builder, lanes, unroll = self.builder, self._sharing, self.layout.unroll
-        name = symbol("step", max(1, full // unroll))
+        name = symbol("step", full // unroll)
 
         def body(counter: Value, carried: list[Value]) -> Sequence[Value]:
             for part in range(unroll):
@@ -291,10 +296,8 @@ class ReductionKernel(ABC):
                 carried = self._visit(chunk, None, carried, visit)
             return carried
 
-        carried = initial
-        if full >= unroll:
-            bounds = tuple(builder.index_constant(value) for value in (0, full // unroll, 1))
-            carried = builder.loop(name, (bounds[0], bounds[1], bounds[2]), full // unroll, initial, body)
+        bounds = tuple(builder.index_constant(value) for value in (0, full // unroll, 1))
+        carried = builder.loop(name, (bounds[0], bounds[1], bounds[2]), full // unroll, initial, body)
         for number in range(full // unroll * unroll, full):
             carried = self._visit(self._in_row.expr + number * lanes, None, carried, visit)
         return carried
@@ -332,11 +335,9 @@ class ReductionKernel(ABC):
         folds = [Fold(self.evaluator, node, combiner_of(node.linalg, node.result)) for node in level]
         counts = [len(fold.combiner.results) for fold in folds]
         initial = [self._initial(fold, self.layout.vector) for fold in folds]
-        ready = [
-            i
-            for i, node in enumerate(self.program.outputs)
-            if i not in stored and self._is_full(node) and node.level < level[0].level
-        ]
+        nodes = self.program.outputs
+        waiting = [i for i in self.outputs if i not in stored and self._is_full(nodes[i])]
+        ready = [i for i in waiting if nodes[i].level < level[0].level]
         stored.update(ready)
 
         def visit(col: Expr, guard: Guard | None, carried: list[Value]) -> Sequence[Value]:
@@ -417,7 +418,7 @@ class ReductionKernel(ABC):
 
     def _store_per_row(self, thread: Thread) -> None:
         """Outputs with one element per row, stored by the first thread of the row."""
-        numbers = [i for i, node in enumerate(self.program.outputs) if not self._is_full(node)]
+        numbers = [i for i in self.outputs if not self._is_full(self.program.outputs[i])]
         if not numbers:
             return
 

@@ -7,7 +7,7 @@ block; a row that does not fit into registers is staged in shared memory, or rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mlir import ir
@@ -93,10 +93,10 @@ class RowTemplate:
         """The best schedule, then the one that reads rows again in each pass. Raises PassError if none applies."""
         program = build_program(cluster)
         space, facts = self._facts(program)
-        vector = self._vector(program, space)
-        layouts = _layouts(space, facts, vector, can_split(program, space), target)
+        vector = widest_vector(space, lambda width: _dry_kernel(program, space, width))
+        layouts = row_layouts(space, facts, vector, can_split(program, space), target)
         if layouts[0].mode == "loop" and facts.passes > 1:
-            staged = self._stage(program, space, layouts[0], target)
+            staged = staged_layout(self._staged(program, space), space, layouts[0], target)
             layouts = [staged, *layouts] if staged is not None else layouts
         return [self._schedule(cluster, space, layout) for layout in layouts]
 
@@ -111,14 +111,9 @@ class RowTemplate:
         builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
         evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
         evaluator.tables = lambda node: function.table(builder, node)
-        staging = None
-        if layout.shared_bytes:
-            columns = layout.staged_columns(space.cols)
-            tensors, _ = fitting(self._staged(program, space), columns, layout.shared_bytes)
-            column = symbol("chunk", max(2, space.cols))
-            staging = Staging(tensors, columns, column, function.dynamic_shared(builder))
+        staging = staging_of(self._staged(program, space), space, layout, function, builder)
         first = len(program.arguments) + len(program.outputs)
-        partials = Partials(first, partial_counts(space), function.shared) if layout.splits > 1 else None
+        partials = Partials(first, partial_counts(space.levels[0]), function.shared) if layout.splits > 1 else None
         kernel = RowKernel(program, space, layout, evaluator, function.shared, partials, staging=staging)
         kernel.emit()
         return function.finish(evaluator.accesses.bytes)
@@ -128,7 +123,7 @@ class RowTemplate:
         space = RowSpace.of(program)
         kernel = _dry_kernel(program, space, 1)
         facts = measure(kernel)
-        _check_access_order(program, space, facts.reads, kernel)
+        check_access_order(program, space, facts.reads, kernel)
         return space, facts
 
     def _staged(self, program: TensorProgram, space: RowSpace) -> list[Staged]:
@@ -136,35 +131,6 @@ class RowTemplate:
         layout = RowLayout(WARP, 1, 1, False, space.rows)
         kernel = RowKernel(program, space, layout, dry_evaluator(program), no_shared, one_loop=True)
         return staged_tensors(reads_by_pass(kernel))
-
-    def _stage(self, program: TensorProgram, space: RowSpace, layout: RowLayout, target: Target) -> RowLayout | None:
-        """The loop schedule ``layout`` with rows in shared memory, None if nothing is read twice or fits."""
-        static = sum(WARP * _WIDEST_PARTIAL * len(level) for level in space.levels)
-        tensors = self._staged(program, space)
-        best: RowLayout | None = None
-        for lanes in (layout.lanes, target.max_threads_per_block):
-            candidate = replace(layout, lanes=lanes, unroll=unroll_of(space.cols // layout.vector // lanes))
-            columns = candidate.staged_columns(space.cols)
-            _, size = fitting(tensors, columns, target.shared_bytes_block - static)
-            if size:
-                best = replace(candidate, shared_bytes=size)
-            if 2 * (size + static) <= target.shared_bytes_sm:
-                break  # several blocks fit on a multiprocessor; if one alone does, it has all the threads
-        return best
-
-    def _vector(self, program: TensorProgram, space: RowSpace) -> int:
-        """The widest chunk that divides the row, keeps most lanes busy and breaks no contiguous access."""
-        vector = MAX_VECTOR
-        while vector > 1:
-            if space.cols % vector == 0 and (space.cols >= WARP * vector or space.cols // vector >= WARP):
-                kernel = _dry_kernel(program, space, vector)
-                kernel.emit()
-                accesses = kernel.evaluator.accesses
-                widest = MAX_ACCESS_BYTES // min(accesses.sizes, default=4)
-                if vector <= widest and not accesses.broken:
-                    return vector
-            vector //= 2
-        return 1
 
     def _schedule(self, cluster: Cluster, space: RowSpace, layout: RowLayout) -> Schedule:
         scheme = "thread" if layout.lanes == 1 else "warp" if layout.lanes <= WARP else "block"
@@ -197,7 +163,51 @@ def _dry_kernel(program: TensorProgram, space: RowSpace, vector: int) -> RowKern
     return RowKernel(program, space, layout, dry_evaluator(program), no_shared, one_chunk=True)
 
 
-def _check_access_order(
+def widest_vector(space: RowSpace, dry_kernel: Callable[[int], RowKernel]) -> int:
+    """The widest chunk that divides the row, keeps most lanes busy and breaks no contiguous access.
+
+    ``dry_kernel`` makes a kernel with chunks of a width.
+    """
+    vector = MAX_VECTOR
+    while vector > 1:
+        if space.cols % vector == 0 and (space.cols >= WARP * vector or space.cols // vector >= WARP):
+            kernel = dry_kernel(vector)
+            kernel.emit()
+            accesses = kernel.evaluator.accesses
+            widest = MAX_ACCESS_BYTES // min(accesses.sizes, default=4)
+            if vector <= widest and not accesses.broken:
+                return vector
+        vector //= 2
+    return 1
+
+
+def staged_layout(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, target: Target) -> RowLayout | None:
+    """The loop schedule ``layout`` with ``tensors`` in shared memory, None if nothing fits."""
+    static = sum(WARP * _WIDEST_PARTIAL * len(level) for level in space.levels)
+    best: RowLayout | None = None
+    for lanes in (layout.lanes, target.max_threads_per_block):
+        candidate = replace(layout, lanes=lanes, unroll=unroll_of(space.cols // layout.vector // lanes))
+        columns = candidate.staged_columns(space.cols)
+        _, size = fitting(tensors, columns, target.shared_bytes_block - static)
+        if size:
+            best = replace(candidate, shared_bytes=size)
+        if 2 * (size + static) <= target.shared_bytes_sm:
+            break  # several blocks fit on a multiprocessor; if one alone does, it has all the threads
+    return best
+
+
+def staging_of(
+    tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, function: KernelFunction, builder: Builder
+) -> Staging | None:
+    """The shared memory of a staged schedule, None for others."""
+    if not layout.shared_bytes:
+        return None
+    columns = layout.staged_columns(space.cols)
+    taken, _ = fitting(tensors, columns, layout.shared_bytes)
+    return Staging(taken, columns, symbol("chunk", max(2, space.cols)), function.dynamic_shared(builder))
+
+
+def check_access_order(
     program: TensorProgram, space: RowSpace, reads: Sequence[tuple[Argument, Expr]], kernel: RowKernel
 ) -> None:
     """Refuse a space whose columns are strided in every input: such rows are columns of memory."""
@@ -218,14 +228,14 @@ def _check_filled(program: TensorProgram, space: RowSpace, target: Target) -> No
         )
 
 
-def _layouts(space: RowSpace, facts: Facts, vector: int, splittable: bool, target: Target) -> list[RowLayout]:
+def row_layouts(space: RowSpace, facts: Facts, vector: int, splittable: bool, target: Target) -> list[RowLayout]:
     chunks = space.cols // vector
     if splittable and 2 * space.rows <= target.sms:
         splits = min(-(-2 * target.sms // space.rows), chunks // (SPLIT_LANES * MIN_CHUNKS))
         if splits > 1:
             unroll = unroll_of(-(-chunks // (SPLIT_LANES * splits)))
             layout = RowLayout(SPLIT_LANES, 1, vector, False, space.rows * splits, unroll, splits)
-            return [layout, *_layouts(space, facts, vector, False, target)]
+            return [layout, *row_layouts(space, facts, vector, False, target)]
     lanes = _lanes(space, chunks, vector, target)
     live = max(1, facts.live)
     resident = facts.passes > 1 or chunks <= 8 * lanes

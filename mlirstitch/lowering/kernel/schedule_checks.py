@@ -16,6 +16,12 @@ from mlirstitch.target import GRID_X_LIMIT, Target
 
 WIDEST_VECTOR = 8
 MOST_CHUNKS_UNROLLED = 16
+MOST_PARTS = 64
+"""Running values of blocks that are folded at once: all of them are in registers."""
+
+_STAGING = ("row", "row_column")
+"""Templates that can keep rows in shared memory."""
+
 MOST_RESIDENT_ELEMENTS = 256
 """Elements that one thread may keep from pass to pass: beyond, a kernel is all unrolled code."""
 
@@ -88,12 +94,49 @@ def check_column_schedule(schedule: Schedule, inner: int, outer: int, reduced: i
     _unroll(numbers)
 
 
+def check_row_column_schedule(schedule: Schedule, rows: int, cols: int, columns: bool, target: Target) -> None:
+    """Refuse a schedule that does not give every row of ``rows`` x ``cols`` to one block.
+
+    ``columns``: columns have running values, so that chunks must be unrolled.
+
+    Raises:
+        PassError: a parameter is missing, unknown or out of range, or does not fit the others.
+    """
+    defaults = {"group": 1, "lanes": None, "rows_per_block": None, "unroll": 1}
+    numbers = _parameters(schedule, defaults, names=("mode",))
+    blocks, threads = _along_x(schedule, target)
+    lanes, rows_per_block, group = numbers["lanes"], numbers["rows_per_block"], numbers["group"]
+    _power_of_two("lanes", lanes, target.max_threads_per_block)
+    if rows_per_block < 1 or (rows_per_block != 1 and lanes > WARP):
+        _refuse("rows_per_block", rows_per_block, "at least 1; 1 where a row takes more than a warp")
+    if threads != lanes * rows_per_block:
+        _refuse("block x", threads, f"lanes x rows_per_block = {lanes * rows_per_block}")
+    steps = -(-rows // rows_per_block)
+    if not 1 <= blocks <= steps:
+        _refuse("grid x", blocks, f"1 to {steps} for {rows} rows, {rows_per_block} at a time")
+    if group < 1 or blocks % group or max(group, blocks // group if group > 1 else 1) > MOST_PARTS:
+        _refuse("group", group, f"a divisor of the {blocks} blocks that leaves at most {MOST_PARTS} groups")
+    if group == 1 and blocks > MOST_PARTS:
+        _refuse("group", group, f"more than 1, because {blocks} blocks are folded")
+    if cols % _vector(schedule, WIDEST_VECTOR):
+        _refuse("vector", schedule.vector, f"a divisor of the {cols} columns")
+    if columns and schedule.parameter("mode") != "resident":
+        _refuse("mode", schedule.parameter("mode"), "resident, because columns have running values")
+    _mode(schedule, cols, lanes, 1)
+    _unroll(numbers)
+
+
 def check_shared_work(schedule: Schedule, splittable: bool, scratch: tuple[tuple[str, int], ...], tickets: int) -> None:
     """Refuse a split that the cluster does not allow, or whose buffers are not ``scratch`` and ``tickets``."""
     if schedule.parameter("splits", 1) == 1:
         scratch, tickets = (), 0
     elif not splittable:
         _refuse("splits", schedule.parameter("splits"), "1: what every element needs depends on the reductions")
+    check_workspace(schedule, scratch, tickets)
+
+
+def check_workspace(schedule: Schedule, scratch: tuple[tuple[str, int], ...], tickets: int) -> None:
+    """Refuse a schedule whose buffers are not ``scratch`` and ``tickets``."""
     if schedule.scratch != scratch:
         _refuse("scratch", list(schedule.scratch), f"{list(scratch)}")
     if schedule.tickets != tickets:
@@ -111,10 +154,10 @@ def _blocks(blocks: int, groups: int, splits: int, shape: str) -> None:
 def _mode(schedule: Schedule, elements: int, threads: int, splits: int) -> None:
     """``elements`` are folded by ``threads`` of each of ``splits`` blocks; resident ones are all unrolled."""
     mode = schedule.parameter("mode")
-    if mode == "staged" and schedule.template == "row" and schedule.shared_bytes > 0 and splits == 1:
+    if mode == "staged" and schedule.template in _STAGING and schedule.shared_bytes > 0 and splits == 1:
         return  # what does not fit into the shared memory it asks for is read again
     if mode not in ("resident", "loop"):
-        staged = ", or staged with shared_bytes and no splits" if schedule.template == "row" else ""
+        staged = ", or staged with shared_bytes and no splits" if schedule.template in _STAGING else ""
         _refuse("mode", mode, f"resident or loop{staged}")
     if mode == "resident" and elements > threads * splits * MOST_RESIDENT_ELEMENTS:
         _refuse("mode", mode, f"loop: {threads} threads cannot keep {elements} elements in registers")

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from mlir import ir
 
+from mlirstitch.passes.op_kind import Kind
 from mlirstitch.passes.stitching.contraction import Contraction
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule
 from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
@@ -136,12 +137,12 @@ class _Run:
     def _siblings(self, name: int) -> list[tuple[int, int]]:
         """For each tensor that ``name`` reads, the next cluster that reads it too, with the tensor's bytes.
 
-        Only where both have a result of the tensor's shape: then one pass over the tensor serves both.
+        Only where both make a pass over the tensor: then one pass serves both.
         """
         found: dict[ir.Value, int] = {}
         for node in self.contraction.members[name]:
             for value in self.graph.reads[node]:
-                if value not in found and self._has_shape(name, shape_of(value)):
+                if value not in found and self._passes_over(name, shape_of(value)):
                     later = (self.contraction.owner[reader] for reader in self.readers[value])
                     following = next((other for other in later if other > name), None)
                     if following is not None:
@@ -149,13 +150,18 @@ class _Run:
         return [
             (other, tensor_bytes(value))
             for value, other in found.items()
-            if not self.judge.is_anchored(self.contraction.members[other]) and self._has_shape(other, shape_of(value))
+            if not self.judge.is_anchored(self.contraction.members[other]) and self._passes_over(other, shape_of(value))
         ]
 
-    def _has_shape(self, name: int, shape: tuple[int, ...]) -> bool:
-        """Some result of the cluster has the shape."""
-        nodes = self.contraction.members[name]
-        return any(shape_of(result) == shape for node in nodes for result in self.graph.ops[node].results)
+    def _passes_over(self, name: int, shape: tuple[int, ...]) -> bool:
+        """Some result of the cluster, or what one of its reductions reads, has the shape."""
+        graph = self.graph
+        for node in self.contraction.members[name]:
+            if any(shape_of(result) == shape for result in graph.ops[node].results):
+                return True
+            if graph.kinds[node] is Kind.REDUCTION and any(shape_of(value) == shape for value in graph.reads[node]):
+                return True
+        return False
 
     # Loop nests
 

@@ -56,6 +56,32 @@ def test_a_stitched_module_computes_the_same_bits() -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
+def _clusters(text: str) -> int:
+    module = parse_module(text)
+    run_pipeline(module, NORMALIZE)
+    run_pipeline(module, stitch_pipeline())
+    return sum(symbol_name(function) != "main" for function in functions(module.operation))
+
+
+def test_row_sums_column_sums_and_a_full_result_of_one_tensor_share_a_kernel() -> None:
+    text = Text(x="64x96")
+    down, along = text.reduce("arith.addf", "%x", 0), text.reduce("arith.addf", "%x", 1)
+    assert _clusters(text.module(down, along, text.map("arith.addf", "%x", "%x"))) == 1
+
+
+def test_the_gradients_of_a_norm_share_its_kernel() -> None:
+    text = Text(x="64x96", g="64x96")
+    normed = _norm(text, "%x", "96")
+    weight = text.reduce("arith.addf", text.map("arith.mulf", normed, "%g"), 0)
+    assert _clusters(text.module(normed, weight, text.reduce("arith.addf", "%g", 0))) == 1
+
+
+def test_a_softmax_over_a_middle_dim_is_one_kernel() -> None:
+    text = Text(x="4x24x32")
+    powers = text.map("math.exp", text.map("arith.subf", "%x", text.reduce("arith.maximumf", "%x", 1)))
+    assert _clusters(text.module(text.map("arith.divf", powers, text.reduce("arith.addf", powers, 1)))) == 1
+
+
 def test_equal_layers_share_their_functions() -> None:
     module = parse_module(_block())
     run_pipeline(module, NORMALIZE)

@@ -1,0 +1,115 @@
+"""Cluster functions that reduce rows, and values of all rows down the columns."""
+
+from __future__ import annotations
+
+MAPS = """#id = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+#col = affine_map<(d0, d1) -> (d1)>
+#one = affine_map<(d0) -> (d0)>
+#all = affine_map<(d0) -> ()>
+"""
+
+
+def scaled_rows(rows: int, cols: int, element: str = "f32", columns: bool = True, total: bool = True) -> str:
+    """``s = sum(x, 1)``, ``q = x * s``; then ``2 * sum(q, 0) + 1`` if ``columns`` and ``sum(s * s)`` if ``total``.
+
+    Computed in f32; x and q are of type ``element``. Returns q, s and those.
+    """
+    full, row, col = f"tensor<{rows}x{cols}x{element}>", f"tensor<{rows}xf32>", f"tensor<{cols}xf32>"
+    wide = "%w = arith.extf %x : %E to f32" if element != "f32" else "%w = arith.addf %x, %zero : f32"
+    narrow = "%n = arith.truncf %p : f32 to %E" if element != "f32" else "%n = arith.addf %p, %zero : f32"
+    kinds = [full, row] + [col] * columns + ["tensor<f32>"] * total
+    names = ["%q", "%s"] + ["%o"] * columns + ["%t"] * total
+    text = f"""{MAPS}func.func @f(%a: {full}) -> ({", ".join(kinds)}) {{
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %two = arith.constant 2.0 : f32
+  %er = tensor.empty() : {row}
+  %ef = tensor.empty() : {full}
+  %ec = tensor.empty() : {col}
+  %et = tensor.empty() : tensor<f32>
+  %zr = linalg.fill ins(%zero : f32) outs(%er : {row}) -> {row}
+  %zc = linalg.fill ins(%zero : f32) outs(%ec : {col}) -> {col}
+  %zt = linalg.fill ins(%one : f32) outs(%et : tensor<f32>) -> tensor<f32>
+  %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a : {full}) outs(%zr : {row}) {{
+  ^bb0(%x: %E, %acc: f32):
+    {wide}
+    %r = arith.addf %w, %acc : f32
+    linalg.yield %r : f32
+  }} -> {row}
+  %q = linalg.generic {{indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]}}
+      ins(%a, %s : {full}, {row}) outs(%ef : {full}) {{
+  ^bb0(%x: %E, %y: f32, %out: %E):
+    {wide}
+    %p = arith.mulf %w, %y : f32
+    {narrow}
+    linalg.yield %n : %E
+  }} -> {full}
+  %c = linalg.generic {{indexing_maps = [#id, #row, #col], iterator_types = ["reduction", "parallel"]}}
+      ins(%a, %s : {full}, {row}) outs(%zc : {col}) {{
+  ^bb0(%x: %E, %y: f32, %acc: f32):
+    {wide}
+    %p = arith.mulf %w, %y : f32
+    %r = arith.addf %p, %acc : f32
+    linalg.yield %r : f32
+  }} -> {col}
+  %o = linalg.generic {{indexing_maps = [#one, #one], iterator_types = ["parallel"]}}
+      ins(%c : {col}) outs(%ec : {col}) {{
+  ^bb0(%x: f32, %out: f32):
+    %p = arith.mulf %x, %two : f32
+    %r = arith.addf %p, %one : f32
+    linalg.yield %r : f32
+  }} -> {col}
+  %t = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
+      ins(%s : {row}) outs(%zt : tensor<f32>) {{
+  ^bb0(%x: f32, %acc: f32):
+    %p = arith.mulf %x, %x : f32
+    %r = arith.addf %p, %acc : f32
+    linalg.yield %r : f32
+  }} -> tensor<f32>
+  return {", ".join(names)} : {", ".join(kinds)}
+}}"""
+    return text.replace("%E", element)
+
+
+def both_argmax(rows: int, cols: int) -> str:
+    """Row sums, and for every column the largest element with its first row; the first NaN wins."""
+    full, row, col, at = (
+        f"tensor<{rows}x{cols}xf32>",
+        f"tensor<{rows}xf32>",
+        f"tensor<{cols}xf32>",
+        f"tensor<{cols}xi64>",
+    )
+    return f"""{MAPS}func.func @f(%a: {full}) -> ({row}, {col}, {at}) {{
+  %zero = arith.constant 0.0 : f32
+  %none = arith.constant 0 : i64
+  %inf = arith.constant 0xFF800000 : f32
+  %er = tensor.empty() : {row}
+  %ec = tensor.empty() : {col}
+  %ei = tensor.empty() : {at}
+  %zr = linalg.fill ins(%zero : f32) outs(%er : {row}) -> {row}
+  %zc = linalg.fill ins(%inf : f32) outs(%ec : {col}) -> {col}
+  %zi = linalg.fill ins(%none : i64) outs(%ei : {at}) -> {at}
+  %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a : {full}) outs(%zr : {row}) {{
+  ^bb0(%x: f32, %acc: f32):
+    %r = arith.addf %x, %acc : f32
+    linalg.yield %r : f32
+  }} -> {row}
+  %m:2 = linalg.generic {{indexing_maps = [#id, #col, #col], iterator_types = ["reduction", "parallel"]}}
+      ins(%a : {full}) outs(%zc, %zi : {col}, {at}) {{
+  ^bb0(%x: f32, %v: f32, %p: i64):
+    %i = linalg.index 0 : index
+    %n = arith.index_cast %i : index to i64
+    %big = arith.maximumf %x, %v : f32
+    %gt = arith.cmpf ogt, %x, %v : f32
+    %xn = arith.cmpf uno, %x, %x : f32
+    %vn = arith.cmpf ord, %v, %v : f32
+    %first = arith.andi %xn, %vn : i1
+    %take = arith.ori %gt, %first : i1
+    %q = arith.select %take, %n, %p : i64
+    linalg.yield %big, %q : f32, i64
+  }} -> ({col}, {at})
+  return %s, %m#0, %m#1 : {row}, {col}, {at}
+}}"""
