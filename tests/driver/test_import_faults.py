@@ -376,6 +376,11 @@ def test_a_choice_between_equals_has_the_shape_of_its_condition(dtype: torch.dty
     assert_all_equal_eager(table, torch.ones(3, 4).bool(), torch.tensor(1).to(dtype), torch.ones(3, 1).to(dtype))
 
 
+@pytest.mark.parametrize("pad", [(-1, 3), (3, -1), (-1, -2), (0, -1), (2, 0, -1, 1), (-4, -4), (-8, 9)])
+def test_negative_padding_cuts_off(pad: tuple[int, ...]) -> None:
+    assert_equals_eager(lambda x: (F.pad(x, pad), F.pad(x, pad, value=1.5) * 2), randn(5, 8))
+
+
 def test_any_and_all_over_several_dims() -> None:
     x = randn(3, 4, 5).sign().clamp(0).bool()
     assert_equals_eager(lambda x: (x.all((0, 2)), x.any((0, 1), keepdim=True), x.all((-1,)), x.any(())), x)

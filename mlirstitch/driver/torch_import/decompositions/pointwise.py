@@ -43,6 +43,18 @@ def trunc(x: Tensor) -> Any:
     return torch.where(x < 0, torch.ceil(x), torch.floor(x))
 
 
+@decompose(aten.constant_pad_nd.default)
+def constant_pad(x: Tensor, pad: list[int], value: Any = 0) -> Any:
+    """Negative padding cuts off: the importer leaves it to ``tensor.pad``, which has no meaning for it."""
+    if all(n >= 0 for n in pad):
+        return NotImplemented
+    for position, (low, high) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim = x.ndim - 1 - position
+        first = max(-low, 0)
+        x = x.narrow(dim, first, x.shape[dim] - first - max(-high, 0))
+    return aten.constant_pad_nd.default(x, [max(n, 0) for n in pad], value)
+
+
 @decompose(aten.flip.default)
 def flip(x: Tensor, dims: Any) -> Any:
     return NotImplemented if x.ndim else x.clone()
