@@ -197,9 +197,10 @@ def launch(
     shared_bytes: int = 0,
     checks: bool = True,
     engine: str = "auto",
+    **options: Any,
 ) -> LaunchCounters:
-    """Load and run in one step, see :meth:`EmulatedModule.launch`."""
-    return load(ptx, engine).launch(entry, grid, block, args, shared_bytes, checks)
+    """Load and run in one step; ``options`` are the further ones of :meth:`EmulatedModule.launch`."""
+    return load(ptx, engine).launch(entry, grid, block, args, shared_bytes, checks, **options)
 
 
 def _info(kernel: Kernel) -> KernelInfo:

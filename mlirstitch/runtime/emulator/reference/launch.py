@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from mlirstitch.errors import LaunchError
 from mlirstitch.runtime.emulator.counters import Tally
 from mlirstitch.runtime.emulator.reference.allocations import GlobalMemory
 from mlirstitch.runtime.emulator.reference.emit import Program
 from mlirstitch.runtime.emulator.reference.sanitizer import Sanitizer
+
+
+class OutOfBudget(LaunchError):
+    """The launch issued more instructions than its budget."""
+
 
 Extent3 = tuple[int, int, int]
 BlockFunction = Callable[[Any, list[Any], Any], Any]

@@ -13,7 +13,7 @@ from mlirstitch.runtime.emulator.reference.barriers import Barriers
 from mlirstitch.runtime.emulator.reference.chunk import Array, Chunk, Mask
 from mlirstitch.runtime.emulator.reference.clusters import ClusterBarriers
 from mlirstitch.runtime.emulator.reference.emit import Site
-from mlirstitch.runtime.emulator.reference.launch import Launch
+from mlirstitch.runtime.emulator.reference.launch import Launch, OutOfBudget
 from mlirstitch.runtime.emulator.reference.memory_unit import MemoryUnit
 from mlirstitch.runtime.emulator.reference.progress import FIRST_SAMPLE, Progress
 from mlirstitch.runtime.emulator.reference.schedule import Fair, LowestFirst, Order, RandomWarps
@@ -39,6 +39,7 @@ class Scheduler:
         self._pending: dict[int, Mask] = {0: None}
         self._exited: Mask = None
         self._progress = Progress()
+        self._issued = np.zeros((chunk.blocks, chunk.warps), np.int64)
 
     def _choose_order(self) -> Order:
         if self._launch.random is not None:
@@ -59,7 +60,7 @@ class Scheduler:
             index, mask = self._order.pop(pending) if steps > self._progress.late_until else self._pop_last()
             if mask is not None and self._exited is None and not (pending or barriers or clusters) and mask.all():
                 mask = None
-            issued += self._lengths[index]
+            issued = self._issue(issued, index, mask)
             if issued > launch.budget:
                 self._out_of_budget(index)
             if launch.tally is not None:
@@ -68,6 +69,14 @@ class Scheduler:
             self._leave(self._terminators[index], mask, result)
             if steps >= FIRST_SAMPLE and self._progress.stalled(steps, self._memory.changes, pending, frame):
                 self._stalled(steps)
+
+    def _issue(self, issued: int, index: int, mask: Mask) -> int:
+        """Instructions issued after a block: by all threads together, or, where warps run apart, by the busiest one."""
+        if not self._eager:
+            return issued + self._lengths[index]
+        active = True if mask is None else self._chunk.active_warps(mask)
+        self._issued += np.where(active, self._lengths[index], 0)
+        return int(self._issued.max())
 
     def _deadlock(self) -> None:
         if self.barriers:
@@ -249,8 +258,7 @@ class Scheduler:
         instruction = block.instructions[0] if block.instructions else block.terminator.instruction
         text = f"still running after {self._launch.budget} instructions: an endless loop?"
         if instruction is None:
-            error = LaunchError(f"kernel {self._chunk.kernel!r}: {text}")
+            found = LaunchError(f"kernel {self._chunk.kernel!r}: {text}")
         else:
-            error = self._chunk.finding(Site(instruction), text)
-        error.hint = "raise `budget` if the kernel is that long"
-        raise error
+            found = self._chunk.finding(Site(instruction), text)
+        raise OutOfBudget(found.message, hint="raise `budget` if the kernel is that long", source=found.source)

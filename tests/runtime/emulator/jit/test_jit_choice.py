@@ -30,14 +30,46 @@ def _run(text: str, **options: Any) -> emulator.EmulatedModule:
 def test_extra_checks_need_the_reference_engine_and_their_absence_does_not() -> None:
     assert _run(_STORE).engine_of("k") == "reference"
     assert _run(_STORE, checks=False).engine_of("k") == "jit"
-    assert _run(_STORE, checks=None).engine_of("k") == "jit"
     assert _run(_STORE, checks=False, engine="reference").engine_of("k") == "reference"
     assert _run(_STORE, checks=False, seed=1).engine_of("k") == "reference"
     assert _run(_STORE, sanitize=True).fallback("k") == ""
 
 
+_COUNT = kernel(
+    "ld.global.b32 %r1, [%a0];\nmov.b32 %r2, 0;\n$l: add.u32 %r1, %r1, 1; add.u32 %r2, %r2, 1;\n"
+    "setp.lt.u32 %p1, %r2, 200000; @%p1 bra $l;\nst.global.b32 [%a0], %r1;",
+    1,
+)
+
+
+def test_short_launches_run_on_the_reference_engine_and_repeated_ones_on_machine_code() -> None:
+    module = emulator.load(_STORE)
+    out = np.zeros(32, np.int32)
+    engines = []
+    for _ in range(10):
+        module.launch("k", 1, 32, [out], checks=None)
+        engines.append(module.engine_of("k"))
+    assert engines == ["reference"] * 8 + ["jit"] * 2
+    assert out.tolist() == list(range(32))
+
+
+def test_a_launch_that_turns_out_long_starts_again_on_machine_code_with_memory_and_counters_as_they_were() -> None:
+    module = emulator.load(_COUNT)
+    out = np.full(1, 5, np.int32)
+    counted = module.launch("k", 1, 1, [out], checks=None)
+    assert module.engine_of("k") == "jit"
+    assert out[0] == 200_005
+    again = emulator.load(_COUNT).launch("k", 1, 1, [np.full(1, 5, np.int32)], engine="reference")
+    assert counted == again
+
+
+def test_an_endless_loop_within_the_callers_own_small_budget_is_a_finding() -> None:
+    with pytest.raises(LaunchError, match="still running after 1000 instructions"):
+        emulator.load(_COUNT).launch("k", 1, 1, [np.zeros(1, np.int32)], checks=None, budget=1000)
+
+
 def test_kernel_with_an_instruction_the_jit_engine_lacks_falls_back_and_says_which() -> None:
-    module = _run(_TANH, checks=None)
+    module = _run(_TANH, checks=False)
     assert module.engine_of("k") == "reference"
     assert "'tanh.approx.f32'" in module.fallback("k")
     assert "PTX line" in module.fallback("k")
