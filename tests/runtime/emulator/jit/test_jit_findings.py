@@ -104,6 +104,14 @@ def test_misaligned_access_of_a_whole_warp(offset: int) -> None:
     assert "not aligned to 4 bytes" in found
 
 
+def test_misaligned_access_after_aligned_ones_at_the_same_place() -> None:
+    """The allocation is known by then; the second block is two bytes off."""
+    body = f"{_OWN}mul.wide.u32 %d3, %r1, 2; add.u64 %d1, %d1, %d3; ld.global.b32 %r9, [%d1];"
+    found = _same_finding(kernel(body, 1), [np.zeros(256, np.int32)], grid=2)
+    assert "thread (0, 0, 0) of block (1, 0, 0) reads 4 bytes" in found
+    assert "not aligned to 4 bytes" in found
+
+
 def test_views_keep_the_alignment_they_have_in_their_array() -> None:
     arena = np.zeros(256, np.int32)
     body = "mul.wide.u32 %d0, %r0, 16; add.u64 %d1, %a0, %d0; ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d1];"
