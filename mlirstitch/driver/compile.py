@@ -132,7 +132,7 @@ def _compile(
             producer={"name": "mlirstitch", "version": _version()},
             calling=source.calling.to_json() if source.calling is not None else {},
             report=make_report(),
-            files={"stitched.mlir": texts["stitched"]} if "stitched" in texts else {},
+            files=_texts_for_readers(texts, result.kernels_text),
         )
 
     return Compiled(
@@ -168,6 +168,14 @@ def _report(stitched: str) -> dict[str, Any]:
 
     # The same data that comes back from disk: lists, not tuples.
     return json.loads(json.dumps(report(parse_module(stitched).operation)))
+
+
+def _texts_for_readers(texts: Mapping[str, str], kernels_text: str) -> dict[str, str]:
+    """What a bundle keeps beside the product: the stitched module, and the text that ``.loc`` lines of PTX refer to."""
+    from mlirstitch.lowering.canonical import CANONICAL_NAME
+
+    kept = {"stitched.mlir": texts.get("stitched", ""), CANONICAL_NAME: kernels_text}
+    return {name: text for name, text in kept.items() if text}
 
 
 def _version() -> str:

@@ -187,6 +187,9 @@ def test_a_saved_bundle_answers_as_the_program_in_memory(tmp_path):
         assert torch.equal(loaded(x), compiled(x))
         assert loaded.ptx == compiled.ptx
         assert loaded.report == compiled.report
+        # .loc lines of the PTX refer to a text that travels with it.
+        assert '.file\t1 "./kernels.stitched.mlir"' in loaded.ptx or '"kernels.stitched.mlir"' in loaded.ptx
+        assert "func.func private" in loaded.bundle.files["kernels.stitched.mlir"]
 
 
 def test_stopping_early_gives_text_but_nothing_to_run():
