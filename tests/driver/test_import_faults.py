@@ -336,6 +336,20 @@ def test_composite_functions_of_half_types_round_once(dtype: torch.dtype) -> Non
     assert_all_equal_eager(COMPOSITES, randn(32, 32, dtype=dtype) * 2)
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_arithmetic_of_half_types_with_a_number_has_eagers_bits(dtype: torch.dtype) -> None:
+    x = randn(500, dtype=dtype) * 3
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        number = torch.tensor(0.1)  # of float32
+        sums = (x + 0.1, x - 0.1, 0.1 - x, x + number, number - x, torch.add(x, x.flip(0), alpha=2))
+        return (*sums, x * 0.3, x / 0.3, x * number)
+
+    model = import_model(program, (x,))
+    for mine, eager in zip(user_results(model, [x]), program(x), strict=True):
+        np.testing.assert_array_equal(mine.astype(np.float32), eager.float().numpy())
+
+
 # ---------------------------------------------------------------- statistics
 def test_comparison_with_a_fraction_is_made_in_float32() -> None:
     """In float64 0.1f > 0.1 holds; in eager it does not."""

@@ -6,8 +6,8 @@ beforehand to the type eager computes in, so that the importer only meets operan
 
 * the promoted type (torch's rules, which know numbers and 0-d tensors as weaker operands);
 * int32 where that is an integer of 8 or 16 bits, the result being cut back to those;
-* float32 where that is a half type and eager, too, computes in float32 and rounds once: composite functions, and
-  arithmetic with a number that the half type does not hold.
+* float32 where that is a half type and eager, too, computes in float32 and rounds once: composite functions, products
+  with a number that the half type does not hold, and sums with a factor. In sums eager rounds the numbers first.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ SMALL_INTEGERS = (torch.uint8, torch.int8, torch.int16)
 
 
 class Half(Enum):
-    """When an op of a half type computes in float32."""
+    """When an op of a half type computes in float32: SUM stands for a sum with a factor other than 1."""
 
     NEVER = 0
     INEXACT_NUMBER = 1
     ALWAYS = 2
+    SUM = 3
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,13 @@ class Elementwise:
         if all(v.dtype == wide for v in operands if isinstance(v, Tensor)):
             return NotImplemented
         result = torch.bool if self.kind == KIND.ALWAYS_BOOL else common
+        rounds = self.half == Half.SUM and common in LOW_PRECISION
 
         def convert(value: Any) -> Any:
             if isinstance(value, Tensor):
-                return value.to(wide)
+                return value.to(common).to(wide) if rounds else value.to(wide)
+            if rounds and isinstance(value, float):
+                return rounded(value, common)
             return wrapped(value, common) if self.numbers and type(value) is int else value
 
         out = self.overload(*map(convert, args), **{k: convert(v) for k, v in kwargs.items()})
@@ -83,11 +87,11 @@ class Elementwise:
             return common
         if self.half == Half.ALWAYS:
             return torch.float32
+        if self.half == Half.SUM:
+            return torch.float32 if kwargs.get("alpha", 1) != 1 else common
         numbers = [v for v in (*operands, *kwargs.values()) if isinstance(v, NUMBER)]
         precise = any(isinstance(v, Tensor) and v.ndim == 0 and v.dtype != common for v in operands)
-        # An alpha is a second operation on the way, which eager does not round.
-        scaled = kwargs.get("alpha", 1) != 1
-        return torch.float32 if precise or scaled or not all(holds(common, v) for v in numbers) else common
+        return torch.float32 if precise or not all(holds(common, v) for v in numbers) else common
 
 
 def wrapped(number: int, dtype: torch.dtype) -> int:
@@ -106,11 +110,14 @@ def promoted(*operands: Any, kind: KIND = KIND.DEFAULT) -> torch.dtype:
 def holds(dtype: torch.dtype, number: bool | int | float) -> bool:
     """Whether a Python number survives conversion to a half type."""
     value = float(number)
-    if math.isnan(value) or math.isinf(value):
-        return True
+    return math.isnan(value) or rounded(value, dtype) == value
+
+
+def rounded(number: float, dtype: torch.dtype) -> float:
+    """A Python number after conversion to a half type."""
     # numpy, because a torch call here would be traced into the program
     with np.errstate(over="ignore"):
-        return float((np.float16 if dtype == torch.float16 else ml_dtypes.bfloat16)(value)) == value
+        return float((np.float16 if dtype == torch.float16 else ml_dtypes.bfloat16)(number))
 
 
 def _register(*overloads: OpOverload, kind: KIND = KIND.DEFAULT, half: Half = Half.NEVER, numbers: bool = True) -> None:
@@ -119,13 +126,10 @@ def _register(*overloads: OpOverload, kind: KIND = KIND.DEFAULT, half: Half = Ha
 
 
 # Arithmetic with a number.
+_register(aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar, aten.rsub.Tensor, half=Half.SUM)
 _register(
-    aten.sub.Tensor,
-    aten.sub.Scalar,
     aten.mul.Tensor,
     aten.mul.Scalar,
-    aten.rsub.Scalar,
-    aten.rsub.Tensor,
     aten.pow.Scalar,
     aten.pow.Tensor_Tensor,
     half=Half.INEXACT_NUMBER,
@@ -134,7 +138,7 @@ _register(
 
 def _addition(overload: OpOverload) -> None:
     """The sum of truth values is their disjunction; the importer's addition of a number wraps."""
-    promote = Elementwise(overload, half=Half.INEXACT_NUMBER)
+    promote = Elementwise(overload, half=Half.SUM)
 
     def rule(a: Tensor, b: Any, *args: Any, **kwargs: Any) -> Any:
         if promoted(a, b) != torch.bool:
