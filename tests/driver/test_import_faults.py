@@ -395,6 +395,13 @@ def test_negative_padding_cuts_off(pad: tuple[int, ...]) -> None:
     assert_equals_eager(lambda x: (F.pad(x, pad), F.pad(x, pad, value=1.5) * 2), randn(5, 8))
 
 
+@pytest.mark.parametrize("shift", [1, -1, 0, 3, -3, 5, -7, 16])
+def test_roll_by_any_shift(shift: int) -> None:
+    x = randn(3, 5)
+    assert_equals_eager(lambda x: (x.roll(shift, 0), x.roll((shift, 1), (1, -2)), x[:, :1].roll(shift, 1)), x)
+    assert_equals_eager(lambda x: x.roll(shift), x)
+
+
 def test_any_and_all_over_several_dims() -> None:
     x = randn(3, 4, 5).sign().clamp(0).bool()
     assert_equals_eager(lambda x: (x.all((0, 2)), x.any((0, 1), keepdim=True), x.all((-1,)), x.any(())), x)

@@ -55,6 +55,20 @@ def constant_pad(x: Tensor, pad: list[int], value: Any = 0) -> Any:
     return aten.constant_pad_nd.default(x, [max(n, 0) for n in pad], value)
 
 
+@decompose(aten.roll.default)
+def roll(x: Tensor, shifts: list[int], dims: list[int] | tuple[()] = ()) -> Tensor:
+    """By any shift; the importer takes only those shorter than the dim."""
+    if x.numel() == 0:
+        return x.clone()
+    if not dims:
+        return aten.roll.default(x.reshape(-1), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        split = -shift % size
+        x = torch.cat([x.narrow(dim, split, size - split), x.narrow(dim, 0, split)], dim) if split else x.clone()
+    return x
+
+
 @decompose(aten.flip.default)
 def flip(x: Tensor, dims: Any) -> Any:
     return NotImplemented if x.ndim else x.clone()
