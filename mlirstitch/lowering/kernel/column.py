@@ -22,6 +22,7 @@ from mlirstitch.lowering.kernel.kernel_function import KernelFunction
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
     RESIDENT_VALUES,
+    SHORT,
     Facts,
     can_split,
     dry_evaluator,
@@ -46,9 +47,6 @@ SEGMENT_BYTES = 128
 
 MIN_PER_THREAD = 8
 """Elements a thread folds at least before a column is split over more blocks."""
-
-SHORT = 8
-"""Elements a thread folds at least where passes are loops: LLVM unrolls shorter ones and loads once for all passes."""
 
 STARVED = 4
 """A kernel that cannot split and fills less than one in so many multiprocessors is refused, if it has much to do."""
@@ -196,7 +194,7 @@ def _whole(space: RowSpace, facts: Facts, layout: ColumnLayout, target: Target) 
     most = target.max_threads_per_block // layout.across
     if layout.blocks < target.sms:
         lanes = min(most, max(lanes, power_of_two(-(-space.cols // 4))))
-    resident = facts.passes > 1 or space.cols <= 8 * lanes
+    resident = facts.passes > 1 or space.cols <= SHORT * lanes
     wanted = lanes
     while resident and -(-space.cols // wanted) * live > RESIDENT_VALUES[max(WARP, wanted * layout.across)]:
         if wanted >= most:

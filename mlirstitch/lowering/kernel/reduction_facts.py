@@ -109,8 +109,8 @@ def partial_counts(nodes: Sequence[Computed]) -> tuple[int, ...]:
 
 
 def unroll_of(per_thread: int) -> int:
-    """Chunks per iteration of a loop over ``per_thread`` chunks."""
-    return next(u for u in (4, 2, 1) if per_thread % u == 0 or per_thread >= 4 * u)
+    """Chunks per iteration of a loop over ``per_thread`` chunks, of at least two iterations if possible."""
+    return next((u for u in (4, 2) if per_thread >= 4 * u or (per_thread >= 2 * u and per_thread % u == 0)), 1)
 
 
 def power_of_two(value: int) -> int:
@@ -148,6 +148,9 @@ class _Uses:
         """Passes in which columns are visited."""
         return max(1, len({*self._first.values(), *self._last.values()}))
 
+
+SHORT = 8
+"""Chunks a thread has at least where passes are loops: LLVM unrolls shorter ones and loads once for all passes."""
 
 RESIDENT_VALUES = {32: 64, 64: 64, 128: 64, 256: 64, 512: 64, 1024: 32}
 """Values a thread may keep from pass to pass, by threads of the block: registers per thread less what bodies need."""

@@ -250,7 +250,7 @@ class ReductionKernel(ABC):
                 name, (bounds[0], bounds[1], bounds[2]), 1, carried, lambda _, v: self._visit(name.expr, None, v, visit)
             )
         full, partial = (0, 1) if self.one_chunk else divmod(self.chunks, lanes)
-        if self.layout.resident or full < self.layout.unroll:
+        if self.layout.resident or full < 2 * self.layout.unroll:  # a loop of one iteration is none
             for number in range(full):
                 carried = self._visit(self._in_row.expr + number * lanes, None, carried, visit)
         else:

@@ -22,6 +22,7 @@ from mlirstitch.lowering.kernel.kernel_function import KernelFunction
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
     RESIDENT_VALUES,
+    SHORT,
     Facts,
     can_split,
     dry_evaluator,
@@ -238,7 +239,7 @@ def row_layouts(space: RowSpace, facts: Facts, vector: int, splittable: bool, ta
             return [layout, *row_layouts(space, facts, vector, False, target)]
     lanes = _lanes(space, chunks, vector, target)
     live = max(1, facts.live)
-    resident = facts.passes > 1 or chunks <= 8 * lanes
+    resident = facts.passes > 1 or chunks <= SHORT * lanes
     while resident and -(-space.cols // lanes) * live > RESIDENT_VALUES[max(WARP, lanes)]:
         if lanes >= target.max_threads_per_block:
             resident = False
@@ -251,7 +252,7 @@ def row_layouts(space: RowSpace, facts: Facts, vector: int, splittable: bool, ta
     chunks = space.cols // vector
     best = _place(space, vector, lanes, resident, chunks, target)
     again = _place(space, vector, lanes, False, chunks, target)
-    return [best, again] if best.resident and chunks > lanes else [best]
+    return [best, again] if best.resident and chunks > SHORT * lanes else [best]
 
 
 def _lanes(space: RowSpace, chunks: int, vector: int, target: Target) -> int:

@@ -5,6 +5,8 @@ row to running values that it keeps for every column, and for every total over t
 under way together are folded through shared memory, each block leaves its running values in global memory, and they
 are folded in two steps: by the last block of each group of blocks, then by the last group (see ``partials``).
 
+Totals of few elements that rows depend on are computed by every block for itself before its first row.
+
 The backward pass of a layer norm with the gradients of its weights is one such kernel, and so is a loss with its mean.
 """
 
@@ -21,11 +23,12 @@ from mlirstitch.lowering.kernel import body as scalar_ops
 from mlirstitch.lowering.kernel.builder import Value
 from mlirstitch.lowering.kernel.combiner import combiner_of
 from mlirstitch.lowering.kernel.evaluate import Context, Guard
-from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial, load_chunk, store_chunk
+from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial, across_block, load_chunk, store_chunk
 from mlirstitch.lowering.kernel.index_expr import Expr, constant, delinearize, linearize, symbol
 from mlirstitch.lowering.kernel.reduction_kernel import Thread
 from mlirstitch.lowering.kernel.row_column_space import RowColumnSpace
 from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout
+from mlirstitch.lowering.kernel.row_space import row_shape
 from mlirstitch.lowering.kernel.tensor_program import Computed, Indices
 
 
@@ -62,6 +65,9 @@ class RowColumnKernel(RowKernel):
         """Emit the whole kernel body."""
         builder, layout = self.builder, self.layout
         thread = self.place_threads()
+        with self.evaluator.within(Context()):
+            for number, node in enumerate(self.space.heads):
+                self._fold_head(number, Fold(self.evaluator, node, combiner_of(node.linalg, node.result)), thread)
         steps = -(-self.space.rows // layout.rows_per_block)
         with self.evaluator.within(Context(self.lane, layout.vector)):
             initial = [[self._start(fold, chunk) for chunk in self._own_chunks(fold)] for fold in self._downs]
@@ -108,6 +114,27 @@ class RowColumnKernel(RowKernel):
             inside = builder.compare("ult", row, builder.index_constant(self.space.rows))
             self._row_guards = (Guard(self._row, inside, self.space.rows, capacity),)
 
+    def _fold_head(self, number: int, fold: Fold, thread: Thread) -> None:
+        """A total that every block computes for itself, with all its threads."""
+        builder, linalg, threads = self.builder, fold.combiner.linalg, self.layout.threads
+        size = row_shape(fold.node)[1]
+        name = symbol(f"head{number}", max(2, size))
+
+        def body(_: Value, carried: list[Value]) -> Sequence[Value]:
+            parallel = delinearize(constant(0), linalg.parallel_extents)
+            loop = linalg.loop_indices(parallel, delinearize(name.expr, linalg.reduction_extents))
+            elements = self.evaluator.run_body(fold.node, fold.combiner.elements, loop, {})
+            builder.location = linalg.op.location
+            return fold.step(tuple(carried), elements)
+
+        bounds = (self._thread, builder.index_constant(size), builder.index_constant(threads))
+        start = self._neutral(fold, constant(0))
+        partial = tuple(builder.loop(name, bounds, Fraction(size, threads), start, body))
+        partial = fold.across_threads(partial, min(WARP, threads))
+        if threads > WARP:
+            (partial,) = across_block([(fold, partial)], threads // WARP, thread.lane, thread.warp, self.shared)
+        self._publish_at([fold], [partial], constant(0))
+
     # Running values ---------------------------------------------------------------------------------------------
 
     def _is_total(self, fold: Fold) -> bool:
@@ -130,11 +157,13 @@ class RowColumnKernel(RowKernel):
     def _start(self, fold: Fold, chunk: Expr) -> Partial:
         """The neutral element, or for a selection the initial value of the chunk's columns."""
         width = 1 if self._is_total(fold) else self.layout.vector
-        if fold.combiner.merge:
-            values = [fold.neutral()]
-        else:
-            values = [self._column_init(fold, result, self._columns(fold, chunk)) for result in fold.combiner.results]
+        values = self._neutral(fold, self._columns(fold, chunk))
         return tuple(self.builder.broadcast(value, width) if width > 1 else value for value in values)
+
+    def _neutral(self, fold: Fold, column: Expr) -> list[Value]:
+        if fold.combiner.merge:
+            return [fold.neutral()]
+        return [self._column_init(fold, result, column) for result in fold.combiner.results]
 
     def _columns(self, fold: Fold, chunk: Expr) -> Expr:
         return constant(0) if self._is_total(fold) else self.column(chunk)
@@ -398,6 +427,10 @@ class RowColumnKernel(RowKernel):
 
     def _publish_down(self, folds: Sequence[Fold], totals: Sequence[Partial], column: Expr) -> None:
         self._column = column
+        self._publish_at(folds, totals, column)
+
+    def _publish_at(self, folds: Sequence[Fold], totals: Sequence[Partial], column: Expr) -> None:
+        """Take the initial values of ``column`` in, and make the results known."""
         for fold, total in zip(folds, totals, strict=True):
             combiner = fold.combiner
             if combiner.merge:
@@ -419,6 +452,8 @@ class RowColumnKernel(RowKernel):
                 self._located(node, lambda n=number, v=value, c=column: self.evaluator.store(n, c, v))
 
     def _reduced(self, node: Computed, indices: Indices) -> Value:
+        if self.space.is_head(node):
+            return self.results[id(node.linalg), node.result]
         if not self.space.is_down(node):
             return super()._reduced(node, indices)
         linalg = node.linalg

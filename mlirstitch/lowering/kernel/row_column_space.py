@@ -11,6 +11,9 @@ from mlirstitch.lowering.kernel.analysis import sources
 from mlirstitch.lowering.kernel.row_space import Dims, RowSpace, by_level, dims_of, op_of, reductions_of, row_shape
 from mlirstitch.lowering.kernel.tensor_program import Computed, Node, TensorProgram, name_of
 
+MAX_HEAD = 1 << 14
+"""Elements of a total that every block computes for itself before its first row."""
+
 SECTOR_ELEMENTS = 8
 """Distance of the parts of a total in memory, elements: blocks that write at the same time do not share a sector."""
 
@@ -20,11 +23,14 @@ class RowColumnSpace(RowSpace):
     """A row space with reductions over the rows.
 
     Attributes:
+        heads: totals of few elements that rows depend on (the number of valid labels before a loss), one value per
+            folding, operands first; every block computes them for itself.
         downs: one value per folding over the rows: one result per column, or one in all (a total of per-row values).
         row_outputs: numbers of the outputs that a row decides.
         down_outputs: numbers of the outputs that depend on reductions over the rows.
     """
 
+    heads: tuple[Computed, ...]
     downs: tuple[Computed, ...]
     row_outputs: tuple[int, ...]
     down_outputs: tuple[int, ...]
@@ -34,6 +40,8 @@ class RowColumnSpace(RowSpace):
         """Derive the space from the reductions. Raises :class:`PassError` if they do not form one."""
         reductions = reductions_of(program)
         rows, cols = _main_shape(reductions)
+        heads = _heads(program, reductions, rows, cols)
+        reductions = [node for node in reductions if node not in heads]
         downs = [node for node in reductions if _is_down(node, rows, cols)]
         if not downs:
             raise PassError("nothing is reduced over the rows")
@@ -52,6 +60,7 @@ class RowColumnSpace(RowSpace):
             cols,
             ((rows, False), (cols, True)),
             by_level([node for node in reductions if node not in downs]),
+            tuple(node for level in by_level(heads) for node in level),
             tuple(node for level in by_level(downs) for node in level),
             tuple(number for number in outputs if program.outputs[number].uid not in after),
             tuple(number for number in outputs if program.outputs[number].uid in after),
@@ -79,6 +88,10 @@ class RowColumnSpace(RowSpace):
         columns = self.columns_of(node)
         return SECTOR_ELEMENTS if columns == 1 else columns
 
+    def is_head(self, node: Computed) -> bool:
+        """Whether a value is a total that every block computes for itself."""
+        return any(node.linalg is head.linalg for head in self.heads)
+
     def is_down(self, node: Computed) -> bool:
         """Whether a value comes from a reduction over the rows."""
         return any(node.linalg is down.linalg for down in self.downs)
@@ -97,6 +110,19 @@ def _main_shape(reductions: list[Computed]) -> tuple[int, int]:
 
 def _is_row(dims: Dims | None) -> bool:
     return dims is not None and len(dims) == 2 and dims[-1][1]
+
+
+def _heads(program: TensorProgram, reductions: list[Computed], rows: int, cols: int) -> list[Computed]:
+    """Totals of few elements that depend on no rows, but rows depend on them."""
+    found: list[Computed] = []
+    depends = _depending(program, [node for node in reductions if row_shape(node)[0] > 1])
+    early = {node.uid for node in reductions if row_shape(node) == (rows, cols)}
+    early |= {node.uid for node in program.outputs if node.elements in (rows, rows * cols) and node.elements > 1}
+    for node in reductions:
+        small = row_shape(node)[0] == 1 and 0 < row_shape(node)[1] <= MAX_HEAD
+        if small and node.uid not in depends and _depending(program, [node]) & early:
+            found.append(node)
+    return found
 
 
 def _is_down(node: Computed, rows: int, cols: int) -> bool:

@@ -111,6 +111,7 @@ def check_row_column_schedule(schedule: Schedule, rows: int, cols: int, columns:
         _refuse("rows_per_block", rows_per_block, "at least 1; 1 where a row takes more than a warp")
     if threads != lanes * rows_per_block:
         _refuse("block x", threads, f"lanes x rows_per_block = {lanes * rows_per_block}")
+    _power_of_two("block x", threads, target.max_threads_per_block)
     steps = -(-rows // rows_per_block)
     if not 1 <= blocks <= steps:
         _refuse("grid x", blocks, f"1 to {steps} for {rows} rows, {rows_per_block} at a time")

@@ -48,8 +48,13 @@ class Built:
     traffic: tuple[int, ...]
     counted: list[LaunchCounters] = field(default_factory=list)
 
-    def run(self, inputs: Sequence[np.ndarray], checks: bool = True) -> list[np.ndarray]:
-        """Launch on the emulated device; outputs in order. ``counted`` gets what the device counted."""
+    def run(
+        self, inputs: Sequence[np.ndarray], checks: bool = True, seed: int | None = None, sanitize: bool = False
+    ) -> list[np.ndarray]:
+        """Launch on the emulated device; outputs in order. ``counted`` gets what the device counted.
+
+        With ``seed``, blocks and warps run in an order drawn from it; ``sanitize`` looks for races in any order.
+        """
         outputs = [np.full(max(1, int(np.prod(shape))), 7, _storage(dtype)) for shape, dtype in self.results]
         arrays = [np.ascontiguousarray(x).reshape(-1).view(_storage(x.dtype)).copy() for x in inputs]
         workspace = [np.full(size, 7, DTYPES[kind]) for kind, size in self.schedule.scratch]
@@ -64,6 +69,8 @@ class Built:
                 [*arrays, *outputs, *workspace],
                 shared_bytes=self.schedule.shared_bytes,
                 checks=checks,
+                seed=seed,
+                sanitize=sanitize,
             )
             self.counted.append(counted)
         if self.schedule.tickets:

@@ -113,3 +113,44 @@ def both_argmax(rows: int, cols: int) -> str:
   }} -> ({col}, {at})
   return %s, %m#0, %m#1 : {row}, {col}, {at}
 }}"""
+
+
+def divided_rows(rows: int, cols: int, labels: int) -> str:
+    """``n = 1 + sum(b)``, ``q = x / n`` and its row sums, and the total of the row sums divided by n."""
+    full, row, flat = f"tensor<{rows}x{cols}xf32>", f"tensor<{rows}xf32>", f"tensor<{labels}xf32>"
+    fold = """{
+  ^bb0(%x: f32, %acc: f32):
+    %r = arith.addf %x, %acc : f32
+    linalg.yield %r : f32
+  }"""
+    return f"""{MAPS}#two = affine_map<(d0, d1) -> ()>
+#none = affine_map<() -> ()>
+func.func @f(%a: {full}, %b: {flat}) -> ({full}, {row}, tensor<f32>) {{
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %er = tensor.empty() : {row}
+  %ef = tensor.empty() : {full}
+  %et = tensor.empty() : tensor<f32>
+  %zr = linalg.fill ins(%zero : f32) outs(%er : {row}) -> {row}
+  %zt = linalg.fill ins(%zero : f32) outs(%et : tensor<f32>) -> tensor<f32>
+  %ot = linalg.fill ins(%one : f32) outs(%et : tensor<f32>) -> tensor<f32>
+  %n = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
+      ins(%b : {flat}) outs(%ot : tensor<f32>) {fold} -> tensor<f32>
+  %q = linalg.generic {{indexing_maps = [#id, #two, #id], iterator_types = ["parallel", "parallel"]}}
+      ins(%a, %n : {full}, tensor<f32>) outs(%ef : {full}) {{
+  ^bb0(%x: f32, %y: f32, %out: f32):
+    %r = arith.divf %x, %y : f32
+    linalg.yield %r : f32
+  }} -> {full}
+  %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%q : {full}) outs(%zr : {row}) {fold} -> {row}
+  %t = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
+      ins(%s : {row}) outs(%zt : tensor<f32>) {fold} -> tensor<f32>
+  %u = linalg.generic {{indexing_maps = [#none, #none, #none], iterator_types = []}}
+      ins(%t, %n : tensor<f32>, tensor<f32>) outs(%et : tensor<f32>) {{
+  ^bb0(%x: f32, %y: f32, %out: f32):
+    %r = arith.divf %x, %y : f32
+    linalg.yield %r : f32
+  }} -> tensor<f32>
+  return %q, %s, %u : {full}, {row}, tensor<f32>
+}}"""

@@ -154,6 +154,15 @@ def test_split_columns_give_the_same_bits_every_time():
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("shape", "reduced"), [((2100, 40), (0,)), ((3, 70, 33), (1,)), ((900, 260), (0,))])
+def test_blocks_and_warps_in_any_order_do_not_race(shape, reduced, seed):
+    x = random_array(np.random.default_rng(0), shape, "f32")
+    built = build(fold(shape, reduced, "f32", "arith.addf", "0.0"), "column")
+    (got,), (expected,) = built.run([x], seed=seed, sanitize=True), built.run([x])
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_rows_are_left_to_the_row_template():
     why = reason(fold((64, 128), (1,), "f32", "arith.addf", "0.0"), "column")
     assert why is not None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_harness import build, moved_bytes, random_array, reason, reference
-from row_column_programs import both_argmax, scaled_rows
+from row_column_programs import both_argmax, divided_rows, scaled_rows
 
 from mlirstitch.driver.ptxas import check
 from mlirstitch.errors import PassError
@@ -61,7 +61,7 @@ def test_totals_go_with_every_schedule_of_rows(rows, cols, mode):
     assert moved_bytes(built) == built.traffic
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(7, 40), (700, 33), (3000, 64), (500, 1500)])
+@pytest.mark.parametrize(("rows", "cols"), [(7, 40), (701, 33), (3001, 64), (500, 1500)])
 def test_the_first_of_equal_maxima_wins_in_every_column(rows, cols):
     x = np.random.default_rng(0).integers(0, 6, (rows, cols)).astype(np.float32)
     x[:, 1] = -np.inf
@@ -72,6 +72,24 @@ def test_the_first_of_equal_maxima_wins_in_every_column(rows, cols):
     np.testing.assert_array_equal(values, x[at, np.arange(cols)])
     keep = ~np.isnan(x).any(1)
     np.testing.assert_array_equal(sums[keep], x.sum(1)[keep])
+
+
+@pytest.mark.parametrize(("rows", "cols", "labels"), [(70, 40, 70), (600, 100, 33), (40, 2000, 4000), (20, 50000, 5)])
+def test_a_small_total_that_rows_depend_on_is_computed_by_every_block(rows, cols, labels):
+    text = divided_rows(rows, cols, labels)
+    rng = np.random.default_rng(0)
+    x, b = random_array(rng, (rows, cols), "f32"), np.abs(random_array(rng, (labels,), "f32"))
+    built = build(text, "row_column")
+    for got, expected in zip(built.run([x, b]), reference(text, [x, b]), strict=True):
+        close(got, expected, 1e-6)
+    assert moved_bytes(built) == built.traffic
+    assert built.traffic[:2] == (x.nbytes, built.schedule.grid[0] * b.nbytes)
+
+
+def test_a_total_of_many_elements_is_a_kernel_of_its_own():
+    why = reason(divided_rows(64, 32, 1 << 15), "row_column")
+    assert why is not None
+    assert "1 results of 32768 elements" in why
 
 
 LAYOUTS = [(32, 4, 4, 6, 3), (8, 8, 1, 4, 2), (64, 1, 4, 12, 4), (256, 1, 2, 5, 1), (16, 16, 4, 3, 1), (32, 1, 1, 9, 3)]
@@ -94,6 +112,15 @@ def test_every_number_of_threads_rows_and_blocks_folds_the_same(layout):
     for got, expected in zip(built.run([x]), reference(text, [x]), strict=True):
         close(got, expected, 1e-5)
     assert moved_bytes(built) == built.traffic
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_blocks_and_warps_in_any_order_do_not_race(layout, seed):
+    x = random_array(np.random.default_rng(0), (101, 96), "f32")
+    built = build(scaled_rows(101, 96), "row_column", schedule=schedule_of(*layout))
+    for got, expected in zip(built.run([x], seed=seed, sanitize=True), built.run([x]), strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 WRONG = [((32, 4, 4, 60, 1), "grid x is 60"), ((32, 4, 4, 6, 4), "group is 4")]
