@@ -86,21 +86,24 @@ class Buffer:
 
     @staticmethod
     def of_attributes(fields: dict[str, ir.Attribute]) -> Buffer:
-        """Read :meth:`as_attributes`. Raises :class:`PassError` for a missing field or an unknown dtype."""
+        """Read :meth:`as_attributes`. Raises :class:`PassError` for a missing or ill-typed field, an unknown dtype."""
         missing = [name for name in ("role", "name", "shape", "dtype") if name not in fields]
         if missing:
             raise PassError(f"a buffer lacks its {missing[0]}", hint="run plan-buffers first")
-        dtype = ir.StringAttr(fields["dtype"]).value
-        if dtype not in DTYPE_BYTES:
-            raise PassError(f"a buffer has the unknown dtype {dtype!r}", hint=f"known: {', '.join(DTYPE_BYTES)}")
-        return Buffer(
-            ir.StringAttr(fields["role"]).value,
-            ir.StringAttr(fields["name"]).value,
-            tuple(ir.DenseI64ArrayAttr(fields["shape"])),
-            dtype,
-            ir.IntegerAttr(fields["offset"]).value if "offset" in fields else None,
-            "mutated" in fields,
-        )
+        try:
+            buffer = Buffer(
+                stitch.STRING.read(fields["role"]),
+                stitch.STRING.read(fields["name"]),
+                stitch.INTEGERS.read(fields["shape"]),
+                stitch.STRING.read(fields["dtype"]),
+                stitch.INTEGER.read(fields["offset"]) if "offset" in fields else None,
+                "mutated" in fields,
+            )
+        except ValueError as error:
+            raise PassError(f"a field of a buffer has another type: {error}", hint="run plan-buffers again") from None
+        if buffer.dtype not in DTYPE_BYTES:
+            raise PassError(f"a buffer has the unknown dtype {buffer.dtype!r}", hint=f"known: {', '.join(DTYPE_BYTES)}")
+        return buffer
 
 
 @dataclass(frozen=True)

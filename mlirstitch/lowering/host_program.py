@@ -63,6 +63,14 @@ class _Reader:
         }
 
     def _add(self, value: ir.Value, buffer: Buffer) -> None:
+        kind = ir.MemRefType(value.type)
+        element = "i8" if buffer.dtype == "bool" else stitch.DTYPES[buffer.dtype]
+        if kind.shape != [buffer.elements] or str(kind.element_type) != element:
+            raise refusal(
+                self.main,
+                f"buffer {buffer.name!r} is described as {buffer.dtype} {list(buffer.shape)}, but it lies in {kind}",
+                "stitch.buffer and the memref must agree",
+            )
         self.numbers[value] = len(self.buffers)
         self.buffers.append(buffer)
 
@@ -147,6 +155,13 @@ class _Reader:
     def _signature(self) -> Json:
         """Inputs in order; outputs in the order of the results; arguments with new contents."""
         results = stitch.RESULTS.require(self.main)
+        unknown = [number for number in results if not 0 <= number < len(self.buffers)]
+        if unknown:
+            raise refusal(
+                self.main,
+                f"stitch.results names buffer {unknown[0]} of {len(self.buffers)}",
+                "results are numbers of buffers: arguments first, then views of the arena",
+            )
         outputs = [number for number in results if self.buffers[number].role == "output"]
         inputs = [number for number, buffer in enumerate(self.buffers) if buffer.role == "input"]
         mutated = [number for number, buffer in enumerate(self.buffers) if buffer.mutated]

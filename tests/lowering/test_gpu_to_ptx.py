@@ -135,3 +135,24 @@ def test_a_binary_that_is_no_ptx_is_refused() -> None:
     run_pipeline(module, f"builtin.module({','.join(GPU_TO_NVVM)},gpu-module-to-binary{{format=llvm}})")
     with pytest.raises(PassError, match="does not hold PTX"):
         extract_ptx(module.operation)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_banana", "sm_75"])
+def test_kernels_for_another_chip_than_the_module_says_are_refused(chip: str) -> None:
+    text = f"""module attributes {{stitch.target = "sm_90"}} {{
+      gpu.module @kernels [#nvvm.target<O = 3, chip = "{chip}">] {{
+        llvm.func @k() attributes {{gpu.kernel, nvvm.kernel}} {{ llvm.return }}
+      }}
+    }}"""
+    with pytest.raises(PassError, match="the module for sm_90"):
+        run_pipeline(parse_module(text), "builtin.module(verify-chip)")
+
+
+@pytest.mark.parametrize("chip", ["sm_75", "sm_80", "sm_90", "sm_90a"])
+def test_kernels_for_the_chip_of_the_module_pass(chip: str) -> None:
+    text = f"""module attributes {{stitch.target = "{chip}"}} {{
+      gpu.module @kernels [#nvvm.target<O = 3, chip = "{chip}">] {{
+        llvm.func @k() attributes {{gpu.kernel, nvvm.kernel}} {{ llvm.return }}
+      }}
+    }}"""
+    run_pipeline(parse_module(text), "builtin.module(verify-chip)")

@@ -112,6 +112,11 @@ def test_every_field_of_the_plan_comes_from_the_host_function() -> None:
         ("stitch.traffic = array<i64: 256, 128>", "stitch.traffic = array<i64: 256>", "one entry an argument"),
         ('stitch.template = "row",', "", "stitch.template"),
         ('dtype = "bool"', 'dtype = "int4"', "unknown dtype 'int4'"),
+        ('dtype = "bool"', "dtype = 3 : i32", "a field of a buffer has another type"),
+        ('dtype = "bool"', 'dtype = "float32"', "is described as float32"),
+        ("shape = array<i64: 4, 8>", "shape = array<i64: 4, 9>", r"described as float32 \[4, 9\], but it lies in"),
+        ("stitch.results = array<i64: ", "stitch.results = array<i64: 77, ", "names buffer 77"),
+        ("stitch.results = array<i64: ", "stitch.results = array<i64: -1, ", "names buffer -1"),
         (
             ' {stitch.buffer = {role = "input", name = "x", shape = array<i64: 4, 8>, dtype = "float32"}}',
             "",
