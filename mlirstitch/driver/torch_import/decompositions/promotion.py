@@ -13,8 +13,10 @@ beforehand to the type eager computes in, so that the importer only meets operan
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 from typing import Any
 
 import ml_dtypes
@@ -250,3 +252,17 @@ def where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
     elif a.dtype == b.dtype == common:
         return NotImplemented
     return aten.where.self(condition, a.to(common), b.to(common))
+
+
+@decompose(aten.cat.default)
+def concatenate(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    """Operands of several types are promoted; the importer dies of int8 beside bool."""
+    common = promoted_together([t.dtype for t in tensors])
+    if all(t.dtype == common for t in tensors):
+        return NotImplemented
+    return aten.cat.default([t.to(common) for t in tensors], dim)
+
+
+def promoted_together(types: Sequence[torch.dtype]) -> torch.dtype:
+    """The type of a tensor that holds elements of all the types; sizes do not matter here."""
+    return reduce(torch.promote_types, types)
