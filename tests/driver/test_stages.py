@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mlir import ir
 
 from mlirstitch.dialects import new_context
 from mlirstitch.driver.stages import STAGES, StageResult, run_stages, select_stages
@@ -209,3 +211,17 @@ def test_malformed_text_is_refused_with_its_line() -> None:
 def test_a_level_that_the_input_does_not_have_is_refused() -> None:
     with pytest.raises(PassError):
         compiled(from_level="gpu")
+
+
+def test_a_compilation_leaves_no_context_behind() -> None:
+    def live() -> int:
+        gc.collect()
+        return ir.Context._get_live_count()
+
+    run_stages(SOFTMAX, CompileOptions())
+    before = live()
+    for _ in range(3):
+        run_stages(SOFTMAX, CompileOptions())
+        with pytest.raises(PassError):
+            run_stages(SOFTMAX.replace("@main", "@other"), CompileOptions())
+    assert live() <= before

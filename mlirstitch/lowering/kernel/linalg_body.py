@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from mlir import ir
 
@@ -27,9 +26,22 @@ class MapResult:
     apply: Callable[[Sequence[Expr]], Expr]
 
 
-@lru_cache(maxsize=1 << 12)
+_KNOWN: dict[str, tuple[MapResult, ...] | None] = {}
+"""Results by the text of a map. A map as key would keep its context, and with it every module of it, in memory."""
+_MOST_KNOWN = 1 << 12
+
+
 def map_results(affine_map: ir.AffineMap) -> tuple[MapResult, ...] | None:
     """The results of an affine map without symbols, or None if one of them has no index expression."""
+    text = str(affine_map)
+    if text not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[text] = _read_results(affine_map)
+    return _KNOWN[text]
+
+
+def _read_results(affine_map: ir.AffineMap) -> tuple[MapResult, ...] | None:
     results: list[MapResult] = []
     for expr in affine_map.results:
         apply = _compile(expr)
