@@ -16,6 +16,7 @@ from mlirstitch.passes.structured import (
     defining_op,
     element_type,
     functions,
+    has_uses,
     shape_of,
     splat_scalar,
 )
@@ -40,6 +41,8 @@ class WriteReturnedConstants(Pass):
                 if producer is not None and producer.name in ("arith.constant", "linalg.fill", "tensor.empty"):
                     with ir.InsertionPoint(end):
                         end.operands[position] = _written(value, producer)
+                    if not has_uses(producer.result):
+                        producer.erase()
 
 
 def _written(value: ir.Value, producer: ir.Operation) -> ir.Value:
