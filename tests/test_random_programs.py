@@ -259,7 +259,10 @@ def check(program: Program) -> None:
     """Integers are equal, floats as near to float64 as eager's allow, NaN (of empty means) where eager has it."""
     function = program.function()
     eager = function(*program.inputs)
-    truth = function(*(v.double() if v.is_floating_point() else v for v in program.inputs))
+    try:
+        truth = function(*(v.double() if v.is_floating_point() else v for v in program.inputs))
+    except RuntimeError:  # a product of a value that the program casts and one that float64 has replaced
+        truth = eager
     got = mlirstitch.compile(function, tuple(program.inputs))(*program.inputs)
     halves = [t for t in (torch.bfloat16, torch.float16, torch.float32) if _uses(program, t)]
     epsilon = torch.finfo((halves or [torch.float64])[0]).eps
