@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from mlirstitch.driver.command_options import compile_options
+from mlirstitch.driver.command_options import FilePath, compile_options
 from mlirstitch.driver.console import MISUSED, note, progress, report_error
 from mlirstitch.errors import MlirstitchError
 from mlirstitch.options import LEVELS
@@ -50,9 +50,13 @@ def cli() -> None:
 
 
 @cli.command("compile", epilog=EXIT_CODES)
-@click.argument("spec")
+@click.argument("spec", type=FilePath(allow_dash=True))
 @click.option(
-    "-o", "--output", metavar="BUNDLE", help="Bundle to write: a folder, or one file if the name ends in .zip."
+    "-o",
+    "--output",
+    type=FilePath(),
+    metavar="BUNDLE",
+    help="Bundle to write: a folder, or one file if the name ends in .zip.",
 )
 @click.option(
     "--emit",
@@ -120,15 +124,15 @@ def _read_stdin() -> str:
 
 
 @cli.command("run", epilog=EXIT_CODES)
-@click.argument("bundle", type=click.Path())
+@click.argument("bundle", type=FilePath())
 @click.option(
     "--inputs",
     "inputs_path",
-    type=click.Path(),
+    type=FilePath(),
     metavar="FILE.npz",
     help="Inputs by name (mlirstitch explain lists the names). Without it, random inputs from a fixed seed.",
 )
-@click.option("-o", "--output", type=click.Path(), metavar="FILE.npz", help="Write the outputs by name.")
+@click.option("-o", "--output", type=FilePath(), metavar="FILE.npz", help="Write the outputs by name.")
 @click.option("--device", type=click.Choice(["emulator"]), default="emulator", show_default=True, help="Where to run.")
 @click.option(
     "--engine",
@@ -153,9 +157,9 @@ def _read_stdin() -> str:
     "--profile", is_flag=True, help="Print time and counters of every step and kernel on stderr, slowest first."
 )
 @click.option(
-    "--report", type=click.Path(), metavar="FILE.json", help="Write time and counters of every step and kernel."
+    "--report", type=FilePath(), metavar="FILE.json", help="Write time and counters of every step and kernel."
 )
-@click.option("--trace", type=click.Path(), metavar="FILE.json", help="Write a trace for chrome://tracing or Perfetto.")
+@click.option("--trace", type=FilePath(), metavar="FILE.json", help="Write a trace for chrome://tracing or Perfetto.")
 def run_command(bundle: str, inputs_path: str | None, output: str | None, trace: str | None, **settings: Any) -> None:
     """Run BUNDLE on a device and write or describe its outputs.
 
@@ -177,7 +181,7 @@ def run_command(bundle: str, inputs_path: str | None, output: str | None, trace:
 
 
 @cli.command("emulate", epilog=EXIT_CODES)
-@click.argument("ptx", type=click.Path())
+@click.argument("ptx", type=FilePath())
 @click.option("--entry", metavar="NAME", help="Kernel to run; may be left out if there is one.")
 @click.option("--grid", default="1", show_default=True, metavar="X[,Y[,Z]]", help="Thread blocks.")
 @click.option("--block", required=True, metavar="X[,Y[,Z]]", help="Threads of a block.")
@@ -190,7 +194,7 @@ def run_command(bundle: str, inputs_path: str | None, output: str | None, trace:
     help="One for every parameter: FILE.npz:NAME, FILE.npy, zeros:DTYPE:4x8, empty:DTYPE:4x8, int:5, f32:1.5.",
 )
 @click.option("--shared", "shared_bytes", type=int, default=0, metavar="BYTES", help="Dynamic shared memory.")
-@click.option("-o", "--output", type=click.Path(), metavar="FILE.npz", help="Write all arrays as they are afterwards.")
+@click.option("-o", "--output", type=FilePath(), metavar="FILE.npz", help="Write all arrays as they are afterwards.")
 @click.option("--counters", is_flag=True, help="Print what the launch did as JSON, see docs/counters.md.")
 @click.option("--sanitize", is_flag=True, help="Look for uninitialised memory and races too; slow.")
 @click.option("--seed", type=click.IntRange(min=0), help="Run blocks and warps in an order drawn from it.")
@@ -218,7 +222,7 @@ def emulate_command(ptx: str, **settings: Any) -> None:
 
 
 @cli.command("explain", epilog=EXIT_CODES)
-@click.argument("bundle", type=click.Path())
+@click.argument("bundle", type=FilePath())
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def explain_command(bundle: str, as_json: bool) -> None:
     """Tell what BUNDLE launches: kernels with their ops, source lines and bytes, and what was left apart and why.
@@ -254,7 +258,7 @@ def explain_command(bundle: str, as_json: bool) -> None:
     help="none: contractions are generated kernels too; auto: contractions are library calls.",
 )
 @click.option("--ptxas", is_flag=True, help="Let ptxas judge every kernel for sm_80 and sm_90: registers and spills.")
-@click.option("--json", "json_path", type=click.Path(), metavar="FILE", help="Write the rows as JSON.")
+@click.option("--json", "json_path", type=FilePath(), metavar="FILE", help="Write the rows as JSON.")
 @click.option("--timeout", type=float, default=900.0, show_default=True, metavar="SECONDS", help="Limit per workload.")
 def bench_command(workloads: str, json_path: str | None, **settings: Any) -> None:
     """Measure the benchmark workloads: launches, bytes, times and errors against eager PyTorch.

@@ -13,6 +13,16 @@ from mlirstitch.options import CompileOptions
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class FilePath(click.Path):
+    """A path on the command line. An empty text, as an unset shell variable leaves it, is misuse, not "no path"."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises ``click.BadParameter`` for an empty text."""
+        if value == "":
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def flag_of(name: str) -> str:
     """The flag of a field: ``to_level`` is ``--to``, ``numerics`` is ``--numerics``."""
     return "--" + name.removesuffix("_level").replace("_", "-")
