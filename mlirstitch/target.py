@@ -12,6 +12,9 @@ from mlirstitch.errors import TargetError
 GRID_YZ_LIMIT = 65_535
 GRID_X_LIMIT = 2**31 - 1
 MAX_KERNEL_ARGUMENT_BYTES = 4_096
+FIRST_WITH_CLUSTERS = 90
+"""Compute capability (times ten) from which on there are thread-block clusters."""
+PORTABLE_CLUSTER_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,10 @@ class Target:
         l2_bytes: size of the level-2 cache, bytes.
         bandwidth: global memory, bytes per second.
         launch_seconds: cost of one kernel launch, seconds.
+        cluster_blocks: blocks of the largest thread-block cluster that every part of the chip can run (the portable
+            size), 1 where there are no clusters.
+        grid_composition: whether the compiler may let blocks wait for each other through global memory (an option of
+            the compilation, not a property of the chip).
     """
 
     chip: str
@@ -46,6 +53,8 @@ class Target:
     max_registers_per_thread: int = 255
     shared_bytes_static: int = 48 * 1024
     launch_seconds: float = 3e-6
+    cluster_blocks: int = 1
+    grid_composition: bool = False
 
     @staticmethod
     def parse(text: str | Target) -> Target:
@@ -67,7 +76,10 @@ class Target:
 def _chip(
     chip: str, ptx: str, sms: int, threads_sm: int, kb_block: int, kb_sm: int, l2_mb: float, tb_s: float
 ) -> Target:
-    return Target(chip, ptx, sms, threads_sm, kb_block * 1024, kb_sm * 1024, int(l2_mb * 2**20), tb_s * 1e12)
+    limits = (kb_block * 1024, kb_sm * 1024, int(l2_mb * 2**20), tb_s * 1e12)
+    generation = int(chip.removeprefix("sm_").rstrip("af"))
+    clusters = PORTABLE_CLUSTER_BLOCKS if generation >= FIRST_WITH_CLUSTERS else 1
+    return Target(chip, ptx, sms, threads_sm, *limits, cluster_blocks=clusters)
 
 
 # Reference parts: sm_75 T4, sm_80 A100-40G, sm_86 A10, sm_89 L4, sm_90 H100 SXM, sm_100 B200, sm_120 RTX 5090.

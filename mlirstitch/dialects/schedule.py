@@ -6,6 +6,7 @@ shared_bytes = 0 : i64, parameters = {mode = "warp", rows_per_block = 4 : i64}, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,10 @@ from mlir import ir
 
 from mlirstitch.errors import PassError
 
-_FIELDS = {"template", "grid", "block", "vector", "shared_bytes", "parameters", "schemes", "scratch", "tickets"}
+_FIELDS = {
+    *("template", "grid", "block", "vector", "shared_bytes", "parameters", "schemes", "scratch", "tickets"),
+    *("thread_block_cluster", "cooperative"),
+}
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,13 @@ class Schedule:
         shared_bytes: dynamic shared memory, bytes (static shared memory is declared in the kernel).
         parameters: further integers or strings the template needs (``{"rows_per_block": 4, "mode": "warp"}``).
         schemes: composition scheme of every sub-root, by position among the cluster's ops: "thread", "warp", "block",
-            "grid".
+            "cluster" (of thread blocks), "grid".
         scratch: (element type in memory, elements) of every buffer in global memory that the kernel needs for itself
             while it runs; arguments of the kernel behind its outputs. Contents are undefined when it starts.
         tickets: counters (i32, 0 whenever no kernel runs) it needs; the last argument, if any.
+        thread_block_cluster: blocks along x, y, z of a thread-block cluster, which run at the same time and reach each
+            other's shared memory; (1, 1, 1) for none.
+        cooperative: whether blocks wait for others through global memory, so that all must run at the same time.
     """
 
     template: str
@@ -43,6 +50,13 @@ class Schedule:
     schemes: tuple[tuple[int, str], ...] = field(default=())
     scratch: tuple[tuple[str, int], ...] = field(default=())
     tickets: int = 0
+    thread_block_cluster: tuple[int, int, int] = (1, 1, 1)
+    cooperative: bool = False
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Thread blocks of a thread-block cluster, 1 where the launch has none."""
+        return math.prod(self.thread_block_cluster)
 
     def parameter(self, name: str, default: Any = None) -> Any:
         """The named parameter, or ``default``."""
@@ -58,6 +72,10 @@ def schedule_to_attribute(schedule: Schedule) -> ir.Attribute:
         )
     if schedule.tickets:
         fields["tickets"] = _integer(schedule.tickets)
+    if schedule.thread_block_cluster != (1, 1, 1):
+        fields["thread_block_cluster"] = ir.DenseI64ArrayAttr.get(list(schedule.thread_block_cluster))
+    if schedule.cooperative:
+        fields["cooperative"] = ir.UnitAttr.get()
     return ir.DictAttr.get(
         {
             **fields,
@@ -96,6 +114,9 @@ def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
         raise PassError(f"stitch.schedule: schemes is not an array: {schemes}")
     if scratch is not None and not isinstance(scratch, ir.ArrayAttr):
         raise PassError(f"stitch.schedule: scratch is not an array: {scratch}")
+    if "cooperative" in fields and not isinstance(fields["cooperative"], ir.UnitAttr):
+        raise PassError(f"stitch.schedule: cooperative is not a unit: {fields['cooperative']}")
+    extents = fields.get("thread_block_cluster")
     return Schedule(
         template=_string(fields["template"], "template"),
         grid=_triple(fields["grid"], "grid"),
@@ -106,6 +127,8 @@ def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
         schemes=tuple(_scheme(entry) for entry in schemes or ()),
         scratch=tuple(_scratch(entry) for entry in scratch or ()),
         tickets=_number(fields["tickets"], "tickets") if "tickets" in fields else 0,
+        thread_block_cluster=_triple(extents, "thread_block_cluster") if extents is not None else (1, 1, 1),
+        cooperative="cooperative" in fields,
     )
 
 

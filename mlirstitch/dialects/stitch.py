@@ -246,7 +246,11 @@ SCHEDULE = StitchAttribute(
     "stitch.schedule",
     ("func.func",),
     SCHEDULE_CODEC,
-    "how the cluster runs: template, grid, block, vector, shared_bytes, parameters, schemes, scratch, tickets",
+    "how the cluster runs: template, grid, block, vector, shared_bytes, parameters, schemes, scratch, tickets, "
+    "thread_block_cluster, cooperative",
+)
+COOPERATIVE = StitchAttribute(
+    "stitch.cooperative", ("gpu.launch_func",), UNIT, "all blocks must run at the same time: they wait for each other"
 )
 LIBRARY_OP = StitchAttribute(
     "stitch.library", ("linalg.*",), STRING, "library routine (a linalg op's name) that computes this op"

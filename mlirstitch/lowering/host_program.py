@@ -112,8 +112,11 @@ class _Reader:
             "grid": [_constant(size) for size in (view.gridSizeX, view.gridSizeY, view.gridSizeZ)],
             "block": [_constant(size) for size in (view.blockSizeX, view.blockSizeY, view.blockSizeZ)],
             "shared_bytes": 0 if shared is None else _constant(shared),
-            "cooperative": False,
-            "thread_block_cluster": [1, 1, 1],
+            "cooperative": bool(stitch.COOPERATIVE.get(op)),
+            "thread_block_cluster": [
+                1 if size is None else _constant(size)
+                for size in (view.clusterSizeX, view.clusterSizeY, view.clusterSizeZ)
+            ],
             "arguments": [
                 {"buffer": number, "access": how, "bytes": self.buffers[number].bytes, "traffic": moved}
                 for number, how, moved in zip(numbers, access, traffic, strict=True)

@@ -22,6 +22,8 @@ class Launch:
         arguments: number of pointer arguments.
         dynamic_shared, static_shared: shared memory of a block, bytes.
         source: the user's source line, for messages.
+        cluster: blocks of a thread-block cluster along x, y, z.
+        cooperative: whether all blocks must run at the same time.
     """
 
     kernel: str
@@ -31,6 +33,8 @@ class Launch:
     dynamic_shared: int
     static_shared: int
     source: str = ""
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    cooperative: bool = False
 
 
 def check_launch(launch: Launch, target: Target) -> None:
@@ -44,6 +48,26 @@ def check_launch(launch: Launch, target: Target) -> None:
     _within(launch, "bytes of static shared memory", launch.static_shared, target.shared_bytes_static)
     shared = launch.static_shared + launch.dynamic_shared
     _within(launch, "bytes of shared memory per block", shared, target.shared_bytes_block)
+    _within(launch, "blocks of a thread-block cluster", math.prod(launch.cluster), target.cluster_blocks)
+    for axis, size, part in zip("xyz", launch.grid, launch.cluster, strict=True):
+        if size % part:
+            raise PassError(
+                f"kernel {launch.kernel}: grid size along {axis} is {size}, not a multiple of the {part} blocks of a "
+                "thread-block cluster",
+                source=launch.source,
+                hint="correct grid or thread_block_cluster of stitch.schedule",
+            )
+    if launch.cooperative:
+        _within(launch, "blocks that wait for each other", math.prod(launch.grid), resident_blocks(target))
+
+
+def resident_blocks(target: Target) -> int:
+    """Blocks of any kernel that surely run at the same time: one a multiprocessor.
+
+    A kernel declares its block size (``.maxntid``), so the assembler gives it no more registers than one block finds on
+    a multiprocessor; shared memory of a block is checked by itself.
+    """
+    return target.sms
 
 
 def _within(launch: Launch, what: str, value: int, limit: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mlir import ir
-from mlir.dialects import gpu
 
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import refusal, source_line, without_calls
@@ -315,23 +314,38 @@ class _HostBuilder:
                 schedule.shared_bytes,
                 kernel.static_shared,
                 source_line(call.location),
+                schedule.thread_block_cluster,
+                schedule.cooperative,
             ),
             self.target,
         )
         self._check_apart(call, kernel, reads, writes + workspace)
         shared = self._constant(schedule.shared_bytes, "i32") if schedule.shared_bytes else None
-        launch = gpu.LaunchFuncOp(
-            [KERNEL_MODULE, kernel.name],
-            self._dimensions(schedule.grid),
-            self._dimensions(schedule.block),
-            [self._value(number) for number in numbers],
-            dynamic_shared_memory_size=shared,
-        ).operation
+        launch = self._launch(kernel, [self._value(number) for number in numbers], shared)
         stitch.ACCESS.set(launch, _access(reads, writes) + self._workspace_access(workspace))
         stitch.CLUSTER_NAME.set(launch, kernel.name)
         stitch.TEMPLATE.set(launch, schedule.template)
         stitch.BOUND.set(launch, kernel.kind)
         stitch.TRAFFIC.set(launch, kernel.traffic or tuple(self.plan.buffers[number].bytes for number in numbers))
+
+    def _launch(self, kernel: _Kernel, operands: list[ir.Value], shared: ir.Value | None) -> ir.Operation:
+        """The launch op of ``kernel``; ``shared``: bytes of dynamic shared memory."""
+        schedule = kernel.schedule
+        sizes = [*self._dimensions(schedule.grid), *self._dimensions(schedule.block)]
+        clusters = schedule.cluster_blocks > 1
+        if clusters:
+            sizes += self._dimensions(schedule.thread_block_cluster)
+        dynamic = [] if shared is None else [shared]
+        # Segments: async dependencies, sizes of grid, block and cluster, shared memory, operands, async object.
+        segments = [0, *([1] * 6), *([int(clusters)] * 3), len(dynamic), len(operands), 0]
+        attributes: dict[str, ir.Attribute] = {
+            "kernel": ir.SymbolRefAttr.get([KERNEL_MODULE, kernel.name]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
+        }
+        launch = ir.Operation.create("gpu.launch_func", operands=[*sizes, *dynamic, *operands], attributes=attributes)
+        if schedule.cooperative:
+            stitch.COOPERATIVE.set(launch, True)
+        return launch
 
     def _workspace_access(self, workspace: tuple[int, ...]) -> tuple[str, ...]:
         """Scratch is written before it is read; tickets are kept from launch to launch."""

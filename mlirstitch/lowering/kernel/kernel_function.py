@@ -42,6 +42,12 @@ class KernelFunction:
         ]
         attributes += [_alignment(kind) for kind in workspace]
         types += workspace
+        launch: dict[str, ir.Attribute] = {
+            "known_block_size": ir.DenseI32ArrayAttr.get(list(schedule.block)),
+            "known_grid_size": ir.DenseI32ArrayAttr.get([max(1, extent) for extent in schedule.grid]),
+        }
+        if schedule.cluster_blocks > 1:
+            launch["known_cluster_size"] = ir.DenseI32ArrayAttr.get(list(schedule.thread_block_cluster))
         self.location: ir.Location = ir.Location.current  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
         self.op = ir.Operation.create(
             "gpu.func",
@@ -50,8 +56,7 @@ class KernelFunction:
                 "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
                 "arg_attrs": ir.ArrayAttr.get(attributes),
                 "gpu.kernel": ir.UnitAttr.get(),
-                "known_block_size": ir.DenseI32ArrayAttr.get(list(schedule.block)),
-                "known_grid_size": ir.DenseI32ArrayAttr.get([max(1, extent) for extent in schedule.grid]),
+                **launch,
             },
             regions=1,
             loc=self.location,
