@@ -241,6 +241,23 @@ class Builder:
             self.scope = outer
             outer.point = saved
 
+    # Threads ----------------------------------------------------------------------------------------------------
+
+    def block_id(self) -> Value:
+        """The number of this block along x, of type index."""
+        return self._id("gpu.block_id")
+
+    def thread_id(self) -> Value:
+        """The number of this thread along x, of type index."""
+        return self._id("gpu.thread_id")
+
+    def _id(self, name: str) -> Value:
+        return self.emit(name, self.index_type, [], {"dimension": ir.Attribute.parse("#gpu<dim x>")})
+
+    def barrier(self) -> None:
+        """Wait until all threads of the block have arrived."""
+        self.create("gpu.barrier", [], [])
+
     # Index arithmetic -------------------------------------------------------------------------------------------
 
     def declare(self, name: Symbol, value: Value) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mlir import ir
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
-from mlirstitch.lowering.kernel.builder import Builder
 from mlirstitch.lowering.kernel.column_kernel import ColumnKernel, ColumnLayout
-from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES, Context, Evaluator
+from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import stride_of
-from mlirstitch.lowering.kernel.kernel_function import KernelFunction
+from mlirstitch.lowering.kernel.kernel_body import Site, emit_whole
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
     RESIDENT_VALUES,
@@ -86,6 +86,10 @@ class ColumnTemplate:
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
+        return emit_whole(self, cluster, schedule, name, target)
+
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
+        """See :class:`BodyTemplate`."""
         program = build_program(cluster)
         space = RowSpace.of(program)
         if not space.is_columns:
@@ -95,14 +99,12 @@ class ColumnTemplate:
         layout = _layout_of(schedule)
         groups = layout.blocks // layout.splits
         check_shared_work(schedule, can_split(program, space), scratch_of(space, layout.splits), groups)
-        function = KernelFunction(cluster, program, schedule, name)
-        builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
-        evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
-        evaluator.tables = lambda node: function.table(builder, node)
+        body = site.open(program, schedule)
+        evaluator = body.evaluator(program, unreachable)
         first = len(program.arguments) + len(program.outputs)
-        partials = Partials(first, partial_counts(space.levels[0]), function.shared) if layout.splits > 1 else None
-        ColumnKernel(program, space, layout, evaluator, function.shared, partials).emit()
-        return function.finish(evaluator.accesses.bytes)
+        partials = Partials(first, partial_counts(space.levels[0]), body.shared) if layout.splits > 1 else None
+        ColumnKernel(program, space, layout, evaluator, body.shared, partials).emit()
+        return evaluator.accesses.bytes
 
     def _facts(self, program: TensorProgram) -> tuple[RowSpace, Facts]:
         """Run the kernel dry with one result per access. Raises :class:`PassError` if it is no column kernel."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlirstitch.lowering.kernel.evaluate import Guard
 from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial, across_warps_of_columns
 from mlirstitch.lowering.kernel.index_expr import Expr, constant, symbol
@@ -85,9 +83,7 @@ class ColumnKernel(ReductionKernel):
 
     def place_threads(self) -> Thread:
         builder, layout = self.builder, self.layout
-        x = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-        block = builder.emit("gpu.block_id", builder.index_type, [], x)
-        thread = builder.emit("gpu.thread_id", builder.index_type, [], x)
+        block, thread = builder.block_id(), builder.thread_id()
         across, tiles = builder.index_constant(layout.across), builder.index_constant(self.tiles)
         place, in_row = builder.arith("remui", thread, across), builder.arith("divui", thread, across)
         group = self.tiles * self.outer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mlir import ir
 
@@ -15,6 +16,7 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
 from mlirstitch.lowering.kernel.flat_kernel import FlatLayout, dry_kernel, flat_elements, open_kernel
+from mlirstitch.lowering.kernel.kernel_body import Site, emit_whole
 from mlirstitch.lowering.kernel.schedule_checks import check_flat_schedule
 from mlirstitch.lowering.kernel.tensor_program import Computed, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
@@ -63,11 +65,15 @@ class ElementwiseTemplate:
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
+        return emit_whole(self, cluster, schedule, name, target)
+
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
+        """See :class:`BodyTemplate`."""
         program = build_program(cluster)
         check_flat_schedule(schedule, flat_elements(program), target)
-        function, kernel = open_kernel(cluster, program, schedule, name)
+        kernel = open_kernel(program, schedule, site)
         kernel.emit()
-        return function.finish(kernel.evaluator.accesses.bytes)
+        return kernel.evaluator.accesses.bytes
 
     def _check(self, program: TensorProgram) -> None:
         elements = flat_elements(program)

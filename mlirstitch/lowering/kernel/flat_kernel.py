@@ -14,9 +14,9 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.builder import Builder, DryBuilder, Value
 from mlirstitch.lowering.kernel.evaluate import Context, Evaluator, Reducer
 from mlirstitch.lowering.kernel.index_expr import Expr, constant, delinearize, symbol
-from mlirstitch.lowering.kernel.kernel_function import KernelFunction
+from mlirstitch.lowering.kernel.kernel_body import Site
 from mlirstitch.lowering.kernel.tensor_program import Computed, Node, TensorProgram, name_of
-from mlirstitch.passes.stitching.template import Cluster, Schedule
+from mlirstitch.passes.stitching.template import Schedule
 from mlirstitch.target import GRID_X_LIMIT
 
 
@@ -99,12 +99,10 @@ class FlatKernel:
         layout, builder = self.layout, self.builder
         if not layout.elements:
             return
-        x = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-        thread = builder.emit("gpu.thread_id", builder.index_type, [], x)
+        thread = builder.thread_id()
         start: Value | None = None
         if layout.blocks > 1:
-            block = builder.emit("gpu.block_id", builder.index_type, [], x)
-            start = builder.arith("muli", block, builder.index_constant(layout.threads * layout.unroll))
+            start = builder.arith("muli", builder.block_id(), builder.index_constant(layout.threads * layout.unroll))
         first = thread if start is None else builder.arith("addi", start, thread)
         for part in range(layout.unroll if layout.chunks else 0):
             number = first
@@ -174,13 +172,7 @@ def dry_kernel(program: TensorProgram, layout: FlatLayout, reduce: Reducer | Non
     return FlatKernel(program, layout, Evaluator(builder, program, memory, Context(), reduce or refuse_reduction))
 
 
-def open_kernel(
-    cluster: Cluster, program: TensorProgram, schedule: Schedule, name: str, reduce: Reducer | None = None
-) -> tuple[KernelFunction, FlatKernel]:
-    """A ``gpu.func`` at the current insertion point and the kernel that fills it."""
+def open_kernel(program: TensorProgram, schedule: Schedule, site: Site, reduce: Reducer | None = None) -> FlatKernel:
+    """The kernel that fills the body of ``site``."""
     layout = FlatLayout.of(schedule, flat_elements(program))
-    function = KernelFunction(cluster, program, schedule, name)
-    builder = Builder(function.entry, function.location, layout.blocks * layout.threads)
-    evaluator = Evaluator(builder, program, function.memory, Context(), reduce or refuse_reduction)
-    evaluator.tables = lambda node: function.table(builder, node)
-    return function, FlatKernel(program, layout, evaluator)
+    return FlatKernel(program, layout, site.open(program, schedule).evaluator(program, reduce or refuse_reduction))

@@ -160,7 +160,7 @@ def across_block(
         return []
 
     builder.branch(builder.compare("eq", lane, builder.index_constant(0)), [], write)
-    builder.create("gpu.barrier", [], [])
+    builder.barrier()
     reader = lane if warps == WARP else builder.arith("remui", lane, builder.index_constant(warps))
     results: list[Partial] = []
     for (fold, _), slots in zip(folds, buffers, strict=True):
@@ -195,7 +195,7 @@ def across_warps_of_columns(
         for value, buffer in zip(partial, buffers, strict=True):
             # Threads of a warp that share a chunk hold, and store, the same value.
             store_chunk(builder, scalar_ops.to_memory(builder, value), buffer, own)
-    builder.create("gpu.barrier", [], [])
+    builder.barrier()
     results: list[Partial] = []
     for (fold, _), buffers in zip(folds, slots, strict=True):
         parts: list[Partial] = []

@@ -24,6 +24,7 @@ from mlirstitch.lowering.kernel.combiner import results_together
 from mlirstitch.lowering.kernel.evaluate import Evaluator
 from mlirstitch.lowering.kernel.flat_kernel import FlatLayout, dry_kernel, flat_elements, open_kernel
 from mlirstitch.lowering.kernel.index_expr import ZERO, Expr, Symbol, symbol
+from mlirstitch.lowering.kernel.kernel_body import Site, emit_whole
 from mlirstitch.lowering.kernel.linalg_body import LinalgOp
 from mlirstitch.lowering.kernel.schedule_checks import check_flat_schedule
 from mlirstitch.lowering.kernel.tensor_program import Computed, Indices
@@ -70,6 +71,10 @@ class LoopNestTemplate:
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
+        return emit_whole(self, cluster, schedule, name, target)
+
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
+        """See :class:`BodyTemplate`."""
         program = build_program(cluster)
         check_flat_schedule(schedule, flat_elements(program), target, widest=1)
         asked = LoopReductions()
@@ -77,10 +82,10 @@ class LoopNestTemplate:
         asked.evaluator = dry.evaluator
         dry.emit()
         reductions = LoopReductions(planned=asked.places)
-        function, kernel = open_kernel(cluster, program, schedule, name, reductions.value)
+        kernel = open_kernel(program, schedule, site, reductions.value)
         reductions.evaluator = kernel.evaluator
         kernel.emit()
-        return function.finish(kernel.evaluator.accesses.bytes)
+        return kernel.evaluator.accesses.bytes
 
 
 @dataclass(eq=False)

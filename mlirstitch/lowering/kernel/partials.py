@@ -67,9 +67,8 @@ class Partials:
         flag, zero = self.shared(1, builder.i32), builder.index_constant(0)
         executions = builder.scope.executions
         _fence(builder)
-        builder.create("gpu.barrier", [], [])
-        x = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-        first = builder.compare("eq", builder.emit("gpu.thread_id", builder.index_type, [], x), zero)
+        builder.barrier()
+        first = builder.compare("eq", builder.thread_id(), zero)
 
         def draw() -> list[Value]:
             kind: dict[str, ir.Attribute] = {"kind": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _ATOMIC_ADD)}
@@ -79,7 +78,7 @@ class Partials:
             return []
 
         builder.branch(first, [], draw, None, executions / threads)
-        builder.create("gpu.barrier", [], [])
+        builder.barrier()
         drawn = builder.emit("memref.load", builder.i32, [flag, zero])
         last = builder.compare("eq", drawn, builder.integer(sharing - 1, builder.i32))
 

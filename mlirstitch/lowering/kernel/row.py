@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from mlir import ir
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
-from mlirstitch.lowering.kernel.builder import Builder
-from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES, Context, Evaluator
+from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import Expr, stride_of, symbol
-from mlirstitch.lowering.kernel.kernel_function import KernelFunction
+from mlirstitch.lowering.kernel.kernel_body import KernelBody, Site, emit_whole
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
     RESIDENT_VALUES,
@@ -103,21 +103,23 @@ class RowTemplate:
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
+        return emit_whole(self, cluster, schedule, name, target)
+
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
+        """See :class:`BodyTemplate`."""
         program = build_program(cluster)
         space = RowSpace.of(program)
         check_row_schedule(schedule, space.rows, space.cols, target)
         layout = _layout_of(schedule)
         check_shared_work(schedule, can_split(program, space), scratch_of(space, layout.splits), space.rows)
-        function = KernelFunction(cluster, program, schedule, name)
-        builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
-        evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
-        evaluator.tables = lambda node: function.table(builder, node)
-        staging = staging_of(self._staged(program, space), space, layout, function, builder)
+        body = site.open(program, schedule)
+        evaluator = body.evaluator(program, unreachable)
+        staging = staging_of(self._staged(program, space), space, layout, body)
         first = len(program.arguments) + len(program.outputs)
-        partials = Partials(first, partial_counts(space.levels[0]), function.shared) if layout.splits > 1 else None
-        kernel = RowKernel(program, space, layout, evaluator, function.shared, partials, staging=staging)
+        partials = Partials(first, partial_counts(space.levels[0]), body.shared) if layout.splits > 1 else None
+        kernel = RowKernel(program, space, layout, evaluator, body.shared, partials, staging=staging)
         kernel.emit()
-        return function.finish(evaluator.accesses.bytes)
+        return evaluator.accesses.bytes
 
     def _facts(self, program: TensorProgram) -> tuple[RowSpace, Facts]:
         """Run the kernel dry with one column per access."""
@@ -197,15 +199,13 @@ def staged_layout(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout,
     return best
 
 
-def staging_of(
-    tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, function: KernelFunction, builder: Builder
-) -> Staging | None:
+def staging_of(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, body: KernelBody) -> Staging | None:
     """The shared memory of a staged schedule, None for others."""
     if not layout.shared_bytes:
         return None
     columns = layout.staged_columns(space.cols)
     taken, _ = fitting(tensors, columns, layout.shared_bytes)
-    return Staging(taken, columns, symbol("chunk", max(2, space.cols)), function.dynamic_shared(builder))
+    return Staging(taken, columns, symbol("chunk", max(2, space.cols)), body.dynamic_shared())
 
 
 def check_access_order(

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 
 from mlir import ir
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.body import byte_size, memory_type
-from mlirstitch.lowering.kernel.builder import Builder
-from mlirstitch.lowering.kernel.evaluate import Context, Evaluator
 from mlirstitch.lowering.kernel.fold import WARP
-from mlirstitch.lowering.kernel.kernel_function import KernelFunction
+from mlirstitch.lowering.kernel.kernel_body import Site, emit_whole
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
     Facts,
@@ -85,21 +84,23 @@ class RowColumnTemplate:
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
+        return emit_whole(self, cluster, schedule, name, target)
+
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
+        """See :class:`BodyTemplate`."""
         program = build_program(cluster)
         space = RowColumnSpace.of(program)
         columns = any(space.columns_of(node) != 1 for node in space.downs)
         check_row_column_schedule(schedule, space.rows, space.cols, columns, target)
         layout = _layout_of(schedule)
         check_workspace(schedule, *_workspace(space, layout))
-        function = KernelFunction(cluster, program, schedule, name)
-        builder = Builder(function.entry, function.location, schedule.grid[0] * schedule.block[0])
-        evaluator = Evaluator(builder, program, function.memory, Context(), unreachable)
-        evaluator.tables = lambda node: function.table(builder, node)
-        staging = staging_of(self._staged(program, space), space, layout, function, builder)
+        body = site.open(program, schedule)
+        evaluator = body.evaluator(program, unreachable)
+        staging = staging_of(self._staged(program, space), space, layout, body)
         first = len(program.arguments) + len(program.outputs)
-        partials = Partials(first, partial_counts(space.downs), function.shared)
-        RowColumnKernel(program, space, layout, evaluator, function.shared, partials, staging=staging).emit()
-        return function.finish(evaluator.accesses.bytes)
+        partials = Partials(first, partial_counts(space.downs), body.shared)
+        RowColumnKernel(program, space, layout, evaluator, body.shared, partials, staging=staging).emit()
+        return evaluator.accesses.bytes
 
     def _facts(self, program: TensorProgram) -> tuple[RowColumnSpace, Facts]:
         """Run the kernel dry with one column per access."""

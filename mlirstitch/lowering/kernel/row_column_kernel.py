@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mlir import ir
-
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.lowering.kernel import body as scalar_ops
 from mlirstitch.lowering.kernel.builder import Value
@@ -82,7 +80,7 @@ class RowColumnKernel(RowKernel):
                 self._emit_rows(thread)
                 self._add_row_to_totals(thread)
             if layout.lanes > WARP and len(self.space.levels) == 1:
-                builder.create("gpu.barrier", [], [])  # the next row writes the same shared memory
+                builder.barrier()  # the next row writes the same shared memory
             return [value for parts in self._running for partial in parts for value in partial]
 
         carried = builder.loop(name, bounds, Fraction(steps, layout.blocks), flat, body)
@@ -92,9 +90,7 @@ class RowColumnKernel(RowKernel):
 
     def place_threads(self) -> Thread:
         builder, layout = self.builder, self.layout
-        x = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-        self._block = builder.emit("gpu.block_id", builder.index_type, [], x)
-        self._thread = builder.emit("gpu.thread_id", builder.index_type, [], x)
+        self._block, self._thread = builder.block_id(), builder.thread_id()
         lanes, warp_size = builder.index_constant(layout.lanes), builder.index_constant(WARP)
         in_row = builder.arith("remui", self._thread, lanes)
         self._slot = builder.arith("divui", self._thread, lanes)
@@ -290,7 +286,7 @@ class RowColumnKernel(RowKernel):
                 return []
 
             self._each_own(fold, self._running[number], leave, thread)
-            builder.create("gpu.barrier", [], [])
+            builder.barrier()
 
             def gather(
                 chunk: Expr,
@@ -319,7 +315,7 @@ class RowColumnKernel(RowKernel):
         kinds = fold.types()
         key = (size, tuple(str(kind) for kind in kinds))
         if key in self._pool:
-            self.builder.create("gpu.barrier", [], [])
+            self.builder.barrier()
         else:
             self._pool[key] = [self.shared(size, kind) for kind in kinds]
         return self._pool[key]

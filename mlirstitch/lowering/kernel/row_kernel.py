@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-
 from mlirstitch.lowering.kernel.evaluate import Guard
 from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial, across_block
 from mlirstitch.lowering.kernel.index_expr import Expr, symbol
@@ -87,9 +85,7 @@ class RowKernel(ReductionKernel):
 
     def place_threads(self) -> Thread:
         builder, layout = self.builder, self.layout
-        x = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-        block = builder.emit("gpu.block_id", builder.index_type, [], x)
-        thread = builder.emit("gpu.thread_id", builder.index_type, [], x)
+        block, thread = builder.block_id(), builder.thread_id()
         warp_size = builder.index_constant(WARP)
         part = builder.index_constant(0)
         if layout.lanes > WARP:
