@@ -14,7 +14,6 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.builder import Builder, DryBuilder, Value
 from mlirstitch.lowering.kernel.evaluate import Context, Evaluator, Reducer
 from mlirstitch.lowering.kernel.index_expr import Expr, constant, delinearize, symbol
-from mlirstitch.lowering.kernel.kernel_body import Site
 from mlirstitch.lowering.kernel.tensor_program import Computed, Node, TensorProgram, name_of
 from mlirstitch.passes.stitching.template import Schedule
 from mlirstitch.target import GRID_X_LIMIT
@@ -170,9 +169,3 @@ def dry_kernel(program: TensorProgram, layout: FlatLayout, reduce: Reducer | Non
     builder = DryBuilder(None, ir.Location.unknown(), layout.elements // layout.vector)
     memory = [None] * (len(program.arguments) + len(program.outputs))
     return FlatKernel(program, layout, Evaluator(builder, program, memory, Context(), reduce or refuse_reduction))
-
-
-def open_kernel(program: TensorProgram, schedule: Schedule, site: Site, reduce: Reducer | None = None) -> FlatKernel:
-    """The kernel that fills the body of ``site``."""
-    layout = FlatLayout.of(schedule, flat_elements(program))
-    return FlatKernel(program, layout, site.open(program, schedule).evaluator(program, reduce or refuse_reduction))

@@ -16,18 +16,17 @@ from fractions import Fraction
 from mlir import ir
 
 from mlirstitch.dialects.locations import refusal
-from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel import body as scalar_ops
-from mlirstitch.lowering.kernel.analysis import build_program, check_program
+from mlirstitch.lowering.kernel.analysis import build_program
 from mlirstitch.lowering.kernel.builder import Value
 from mlirstitch.lowering.kernel.combiner import results_together
 from mlirstitch.lowering.kernel.evaluate import Evaluator
-from mlirstitch.lowering.kernel.flat_kernel import FlatLayout, dry_kernel, flat_elements, open_kernel
+from mlirstitch.lowering.kernel.flat_kernel import FlatKernel, FlatLayout, dry_kernel, flat_elements
 from mlirstitch.lowering.kernel.index_expr import ZERO, Expr, Symbol, symbol
-from mlirstitch.lowering.kernel.kernel_body import Site, emit_whole
+from mlirstitch.lowering.kernel.kernel_template import KernelTemplate, OpenKernel, schemes_of
 from mlirstitch.lowering.kernel.linalg_body import LinalgOp
 from mlirstitch.lowering.kernel.schedule_checks import check_flat_schedule
-from mlirstitch.lowering.kernel.tensor_program import Computed, Indices
+from mlirstitch.lowering.kernel.tensor_program import Computed, Indices, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import Target
 
@@ -41,51 +40,48 @@ LoopBody = Callable[[Expr, list[Value]], list[Value]]
 
 
 @dataclass(frozen=True)
-class LoopNestTemplate:
-    """Everything that is computed element by element, reductions included."""
+class LoopNestTemplate(KernelTemplate[int, FlatLayout]):
+    """Everything that is computed element by element, reductions included. The space is the size of every output."""
 
     name: str = "loop_nest"
 
-    def applies(self, cluster: Cluster, target: Target) -> str | None:
-        """None if all outputs have one size and no reduction would be computed more than once, else why not."""
-        try:
-            program = build_program(cluster)
-            check_program(program)
-            layout = FlatLayout(flat_elements(program), THREADS, 1, 1, 1)
-            reductions = LoopReductions(checked=True)
-            kernel = dry_kernel(program, layout, reductions.value)
-            reductions.evaluator = kernel.evaluator
-            kernel.emit()
-        except PassError as error:
-            return error.message
-        return None
+    def space(self, program: TensorProgram) -> int:
+        """Elements of every output."""
+        return flat_elements(program)
 
-    def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
-        """The one schedule: a thread per element."""
-        program = build_program(cluster)
-        layout = FlatLayout.over(flat_elements(program), 1, 1, THREADS, target.sms)
-        positions = {op: i for i, op in enumerate(cluster.ops)}
-        roots = [n.op for n in program.nodes.values() if isinstance(n, Computed) and n.is_reduction]
-        schemes = sorted({positions[op] for op in roots if op is not None and op in positions})
-        return [layout.schedule(self.name, tuple((position, "thread") for position in schemes))]
+    def check(self, program: TensorProgram, space: int, target: Target) -> None:
+        """Refuse reductions that would be computed more than once, and values that cannot be computed."""
+        _run_dry(program, space, LoopReductions(checked=True))
 
-    def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
-        return emit_whole(self, cluster, schedule, name, target)
+    def layouts(self, program: TensorProgram, space: int, target: Target) -> Sequence[FlatLayout]:
+        """A thread per element."""
+        return [FlatLayout.over(space, 1, 1, THREADS, target.sms)]
 
-    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
-        """See :class:`BodyTemplate`."""
-        program = build_program(cluster)
-        check_flat_schedule(schedule, flat_elements(program), target, widest=1)
+    def schedule(self, cluster: Cluster, space: int, layout: FlatLayout) -> Schedule:
+        """The schedule that describes a layout."""
+        nodes = build_program(cluster).nodes.values()
+        roots = [node for node in nodes if isinstance(node, Computed) and node.is_reduction]
+        return layout.schedule(self.name, schemes_of(cluster, [(node, "thread") for node in roots]))
+
+    def layout(self, program: TensorProgram, space: int, schedule: Schedule, target: Target) -> FlatLayout:
+        """The layout that a schedule describes."""
+        check_flat_schedule(schedule, space, target, widest=1)
+        return FlatLayout.of(schedule, space)
+
+    def body(self, kernel: OpenKernel, space: int, layout: FlatLayout) -> None:
+        """Emit the body. A dry run tells where every reduction is asked for."""
         asked = LoopReductions()
-        dry = dry_kernel(program, FlatLayout(flat_elements(program), THREADS, 1, 1, 1), asked.value)
-        asked.evaluator = dry.evaluator
-        dry.emit()
+        _run_dry(kernel.program, space, asked)
         reductions = LoopReductions(planned=asked.places)
-        kernel = open_kernel(program, schedule, site, reductions.value)
         reductions.evaluator = kernel.evaluator
-        kernel.emit()
-        return kernel.evaluator.accesses.bytes
+        kernel.evaluator.reduce = reductions.value
+        FlatKernel(kernel.program, layout, kernel.evaluator).emit()
+
+
+def _run_dry(program: TensorProgram, elements: int, reductions: LoopReductions) -> None:
+    kernel = dry_kernel(program, FlatLayout(elements, THREADS, 1, 1, 1), reductions.value)
+    reductions.evaluator = kernel.evaluator
+    kernel.emit()
 
 
 @dataclass(eq=False)

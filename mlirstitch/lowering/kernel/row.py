@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-
-from mlir import ir
 
 from mlirstitch.errors import PassError
-from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import Expr, stride_of, symbol
-from mlirstitch.lowering.kernel.kernel_body import KernelBody, Site, emit_whole
+from mlirstitch.lowering.kernel.kernel_body import KernelBody
+from mlirstitch.lowering.kernel.kernel_template import KernelTemplate, OpenKernel, schemes_of
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
     RESIDENT_VALUES,
@@ -32,7 +29,6 @@ from mlirstitch.lowering.kernel.reduction_facts import (
     power_of_two,
     reads_by_pass,
     scratch_of,
-    unreachable,
     unroll_of,
 )
 from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout
@@ -74,74 +70,33 @@ MUCH = 1 << 21
 
 
 @dataclass(frozen=True)
-class RowTemplate:
+class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
     """Reductions over trailing dims."""
 
     name: str = "row"
 
-    def applies(self, cluster: Cluster, target: Target) -> str | None:
-        """None if every reduction and output of the cluster fits one (row, column) space, else why not."""
-        try:
-            program = build_program(cluster)
-            check_program(program)
-            space, _ = self._facts(program)
-            _check_filled(program, space, target)
-        except PassError as error:
-            return error.message
-        return None
+    def space(self, program: TensorProgram) -> RowSpace:
+        """The rows and columns that every reduction shares."""
+        return RowSpace.of(program)
 
-    def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
-        """The best schedule, then the one that reads rows again in each pass. Raises PassError if none applies."""
-        program = build_program(cluster)
-        space, facts = self._facts(program)
+    def check(self, program: TensorProgram, space: RowSpace, target: Target) -> None:
+        """Refuse rows that are columns of memory, and rows too few to fill the chip."""
+        _measure(program, space)
+        _check_filled(program, space, target)
+
+    def layouts(self, program: TensorProgram, space: RowSpace, target: Target) -> Sequence[RowLayout]:
+        """The best layout, then the one that reads rows again in each pass."""
+        facts = _measure(program, space)
         vector = widest_vector(space, lambda width: _dry_kernel(program, space, width))
         layouts = row_layouts(space, facts, vector, can_split(program, space), target)
         if layouts[0].mode == "loop" and facts.passes > 1:
-            staged = staged_layout(self._staged(program, space), space, layouts[0], target)
+            staged = staged_layout(_staged(program, space), space, layouts[0], target)
             layouts = [staged, *layouts] if staged is not None else layouts
-        return [self._schedule(cluster, space, layout) for layout in layouts]
+        return layouts
 
-    def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
-        return emit_whole(self, cluster, schedule, name, target)
-
-    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
-        """See :class:`BodyTemplate`."""
-        program = build_program(cluster)
-        space = RowSpace.of(program)
-        check_row_schedule(schedule, space.rows, space.cols, target)
-        layout = _layout_of(schedule)
-        check_shared_work(schedule, can_split(program, space), scratch_of(space, layout.splits), space.rows)
-        body = site.open(program, schedule)
-        evaluator = body.evaluator(program, unreachable)
-        staging = staging_of(self._staged(program, space), space, layout, body)
-        first = len(program.arguments) + len(program.outputs)
-        partials = Partials(first, partial_counts(space.levels[0]), body.shared) if layout.splits > 1 else None
-        kernel = RowKernel(program, space, layout, evaluator, body.shared, partials, staging=staging)
-        kernel.emit()
-        return evaluator.accesses.bytes
-
-    def _facts(self, program: TensorProgram) -> tuple[RowSpace, Facts]:
-        """Run the kernel dry with one column per access."""
-        space = RowSpace.of(program)
-        kernel = _dry_kernel(program, space, 1)
-        facts = measure(kernel)
-        check_access_order(program, space, facts.reads, kernel)
-        return space, facts
-
-    def _staged(self, program: TensorProgram, space: RowSpace) -> list[Staged]:
-        """What several passes of a loop schedule read, with offsets in terms of the column."""
-        layout = RowLayout(WARP, 1, 1, False, space.rows)
-        kernel = RowKernel(program, space, layout, dry_evaluator(program), no_shared, one_loop=True)
-        return staged_tensors(reads_by_pass(kernel))
-
-    def _schedule(self, cluster: Cluster, space: RowSpace, layout: RowLayout) -> Schedule:
-        scheme = "thread" if layout.lanes == 1 else "warp" if layout.lanes <= WARP else "block"
-        if layout.splits > 1:
-            scheme = "grid"
-        positions = {op: i for i, op in enumerate(cluster.ops)}
-        roots = [node.op for level in space.levels for node in level]
-        schemes = sorted({positions[op] for op in roots if op is not None and op in positions})
+    def schedule(self, cluster: Cluster, space: RowSpace, layout: RowLayout) -> Schedule:
+        """The schedule that describes a layout."""
+        scheme = "grid" if layout.splits > 1 else scheme_in_block(layout.lanes)
         return Schedule(
             template=self.name,
             grid=(layout.blocks, 1, 1),
@@ -155,10 +110,46 @@ class RowTemplate:
                 ("unroll", layout.unroll),
                 *((("splits", layout.splits),) if layout.splits > 1 else ()),
             ),
-            schemes=tuple((position, scheme) for position in schemes),
+            schemes=schemes_of(cluster, [(node, scheme) for level in space.levels for node in level]),
             scratch=scratch_of(space, layout.splits) if layout.splits > 1 else (),
             tickets=space.rows if layout.splits > 1 else 0,
         )
+
+    def layout(self, program: TensorProgram, space: RowSpace, schedule: Schedule, target: Target) -> RowLayout:
+        """The layout that a schedule describes."""
+        check_row_schedule(schedule, space.rows, space.cols, target)
+        layout = _layout_of(schedule)
+        check_shared_work(schedule, can_split(program, space), scratch_of(space, layout.splits), space.rows)
+        return layout
+
+    def body(self, kernel: OpenKernel, space: RowSpace, layout: RowLayout) -> None:
+        """Emit the body."""
+        program, shared = kernel.program, kernel.place.shared
+        staging = staging_of(_staged(program, space), space, layout, kernel.place)
+        partials = None
+        if layout.splits > 1:
+            partials = Partials(kernel.first_workspace, partial_counts(space.levels[0]), shared)
+        RowKernel(program, space, layout, kernel.evaluator, shared, partials, staging=staging).emit()
+
+
+def scheme_in_block(lanes: int) -> str:
+    """How ``lanes`` threads of one block that share a row exchange values."""
+    return "thread" if lanes == 1 else "warp" if lanes <= WARP else "block"
+
+
+def _measure(program: TensorProgram, space: RowSpace) -> Facts:
+    """Run the kernel dry with one column per access. Raises :class:`PassError` if it is no row kernel."""
+    kernel = _dry_kernel(program, space, 1)
+    facts = measure(kernel)
+    check_access_order(program, space, facts.reads, kernel)
+    return facts
+
+
+def _staged(program: TensorProgram, space: RowSpace) -> list[Staged]:
+    """What several passes of a loop schedule read, with offsets in terms of the column."""
+    layout = RowLayout(WARP, 1, 1, False, space.rows)
+    kernel = RowKernel(program, space, layout, dry_evaluator(program), no_shared, one_loop=True)
+    return staged_tensors(reads_by_pass(kernel))
 
 
 def _dry_kernel(program: TensorProgram, space: RowSpace, vector: int) -> RowKernel:

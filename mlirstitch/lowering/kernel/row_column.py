@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
-
-from mlir import ir
 
 from mlirstitch.errors import PassError
-from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.body import byte_size, memory_type
 from mlirstitch.lowering.kernel.fold import WARP
-from mlirstitch.lowering.kernel.kernel_body import Site, emit_whole
+from mlirstitch.lowering.kernel.kernel_template import KernelTemplate, OpenKernel, schemes_of
 from mlirstitch.lowering.kernel.partials import Partials
 from mlirstitch.lowering.kernel.reduction_facts import (
     Facts,
@@ -27,11 +23,11 @@ from mlirstitch.lowering.kernel.reduction_facts import (
     power_of_two,
     reads_by_pass,
     running_types,
-    unreachable,
 )
 from mlirstitch.lowering.kernel.row import (
     check_access_order,
     row_layouts,
+    scheme_in_block,
     staged_layout,
     staging_of,
     widest_vector,
@@ -60,84 +56,38 @@ TOTAL_PARTS = 64
 
 
 @dataclass(frozen=True)
-class RowColumnTemplate:
+class RowColumnTemplate(KernelTemplate[RowColumnSpace, RowColumnLayout]):
     """Rows reduced, and reductions over the rows."""
 
     name: str = "row_column"
 
-    def applies(self, cluster: Cluster, target: Target) -> str | None:
-        """None if the reductions form one space of rows and columns whose running values fit, else why not."""
-        try:
-            program = build_program(cluster)
-            check_program(program)
-            space, facts = self._facts(program)
-            self._layout(program, space, facts, target)
-        except PassError as error:
-            return error.message
-        return None
+    def space(self, program: TensorProgram) -> RowColumnSpace:
+        """Rows, columns, and what is reduced which way."""
+        return RowColumnSpace.of(program)
 
-    def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
-        """The best schedule. Raises PassError if none applies."""
-        program = build_program(cluster)
-        space, facts = self._facts(program)
-        return [self._schedule(cluster, space, self._layout(program, space, facts, target))]
+    def check(self, program: TensorProgram, space: RowColumnSpace, target: Target) -> None:
+        """Refuse columns whose running values do not fit."""
+        self.layouts(program, space, target)
 
-    def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
-        return emit_whole(self, cluster, schedule, name, target)
-
-    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
-        """See :class:`BodyTemplate`."""
-        program = build_program(cluster)
-        space = RowColumnSpace.of(program)
-        columns = any(space.columns_of(node) != 1 for node in space.downs)
-        check_row_column_schedule(schedule, space.rows, space.cols, columns, target)
-        layout = _layout_of(schedule)
-        check_workspace(schedule, *_workspace(space, layout))
-        body = site.open(program, schedule)
-        evaluator = body.evaluator(program, unreachable)
-        staging = staging_of(self._staged(program, space), space, layout, body)
-        first = len(program.arguments) + len(program.outputs)
-        partials = Partials(first, partial_counts(space.downs), body.shared)
-        RowColumnKernel(program, space, layout, evaluator, body.shared, partials, staging=staging).emit()
-        return evaluator.accesses.bytes
-
-    def _facts(self, program: TensorProgram) -> tuple[RowColumnSpace, Facts]:
-        """Run the kernel dry with one column per access."""
-        space = RowColumnSpace.of(program)
-        kernel = _dry_kernel(program, space, 1)
-        facts = measure(kernel)
-        check_access_order(program, space, facts.reads, kernel)
-        return space, facts
-
-    def _staged(self, program: TensorProgram, space: RowColumnSpace) -> list[Staged]:
-        """What several passes of a loop schedule read; nothing is staged where columns have running values."""
-        if any(space.columns_of(node) != 1 for node in space.downs):
-            return []
-        layout = RowColumnLayout(WARP, 1, 1, False, space.rows)
-        kernel = RowColumnKernel(program, space, layout, dry_evaluator(program), no_shared, one_loop=True)
-        return staged_tensors(reads_by_pass(kernel))
-
-    def _layout(self, program: TensorProgram, space: RowColumnSpace, facts: Facts, target: Target) -> RowColumnLayout:
+    def layouts(self, program: TensorProgram, space: RowColumnSpace, target: Target) -> Sequence[RowColumnLayout]:
+        """The best layout."""
+        facts = _measure(program, space)
         vector = widest_vector(space, lambda width: _dry_kernel(program, space, width))
-        if any(space.columns_of(node) != 1 for node in space.downs):
-            return _with_columns(space, facts, vector, target)
+        if _has_columns(space):
+            return [_with_columns(space, facts, vector, target)]
         layout = row_layouts(space, facts, vector, False, target)[0]
         if layout.mode == "loop" and facts.passes > 1:
-            layout = staged_layout(self._staged(program, space), space, layout, target) or layout
+            layout = staged_layout(_staged(program, space), space, layout, target) or layout
         if layout.lanes <= WARP:
             rows = max(layout.rows_per_block, min(THREADS // layout.lanes, power_of_two(space.rows // target.sms)))
             layout = replace(layout, rows_per_block=rows)
         per_sm = 1 if 2 * layout.shared_bytes > target.shared_bytes_sm else target.max_threads_per_sm // layout.threads
-        return _in_turns(space, layout, max(1, per_sm) * target.sms, TOTAL_PARTS)
+        return [_in_turns(space, layout, max(1, per_sm) * target.sms, TOTAL_PARTS)]
 
-    def _schedule(self, cluster: Cluster, space: RowColumnSpace, layout: RowColumnLayout) -> Schedule:
-        positions = {op: i for i, op in enumerate(cluster.ops)}
-        inner = "thread" if layout.lanes == 1 else "warp" if layout.lanes <= WARP else "block"
-        levels = [node.op for level in space.levels for node in level]
-        schemes = {positions[op]: inner for op in levels if op is not None and op in positions}
-        downs = [node.op for node in space.downs]
-        schemes.update({positions[op]: "grid" for op in downs if op is not None and op in positions})
+    def schedule(self, cluster: Cluster, space: RowColumnSpace, layout: RowColumnLayout) -> Schedule:
+        """The schedule that describes a layout."""
+        inner = scheme_in_block(layout.lanes)
+        roots = [(node, inner) for level in space.levels for node in level]
         scratch, tickets = _workspace(space, layout)
         return Schedule(
             template=self.name,
@@ -152,10 +102,48 @@ class RowColumnTemplate:
                 ("rows_per_block", layout.rows_per_block),
                 ("unroll", layout.unroll),
             ),
-            schemes=tuple(sorted(schemes.items())),
+            schemes=schemes_of(cluster, [*roots, *((node, "grid") for node in space.downs)]),
             scratch=scratch,
             tickets=tickets,
         )
+
+    def layout(
+        self, program: TensorProgram, space: RowColumnSpace, schedule: Schedule, target: Target
+    ) -> RowColumnLayout:
+        """The layout that a schedule describes."""
+        check_row_column_schedule(schedule, space.rows, space.cols, _has_columns(space), target)
+        layout = _layout_of(schedule)
+        check_workspace(schedule, *_workspace(space, layout))
+        return layout
+
+    def body(self, kernel: OpenKernel, space: RowColumnSpace, layout: RowColumnLayout) -> None:
+        """Emit the body."""
+        program, shared = kernel.program, kernel.place.shared
+        staging = staging_of(_staged(program, space), space, layout, kernel.place)
+        partials = Partials(kernel.first_workspace, partial_counts(space.downs), shared)
+        RowColumnKernel(program, space, layout, kernel.evaluator, shared, partials, staging=staging).emit()
+
+
+def _measure(program: TensorProgram, space: RowColumnSpace) -> Facts:
+    """Run the kernel dry with one column per access."""
+    kernel = _dry_kernel(program, space, 1)
+    facts = measure(kernel)
+    check_access_order(program, space, facts.reads, kernel)
+    return facts
+
+
+def _has_columns(space: RowColumnSpace) -> bool:
+    """Whether columns have running values, not just totals."""
+    return any(space.columns_of(node) != 1 for node in space.downs)
+
+
+def _staged(program: TensorProgram, space: RowColumnSpace) -> list[Staged]:
+    """What several passes of a loop schedule read; nothing is staged where columns have running values."""
+    if _has_columns(space):
+        return []
+    layout = RowColumnLayout(WARP, 1, 1, False, space.rows)
+    kernel = RowColumnKernel(program, space, layout, dry_evaluator(program), no_shared, one_loop=True)
+    return staged_tensors(reads_by_pass(kernel))
 
 
 def _workspace(space: RowColumnSpace, layout: RowColumnLayout) -> tuple[tuple[tuple[str, int], ...], int]:

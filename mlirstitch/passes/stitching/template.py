@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from mlir import ir
 
 
+MOST_CANDIDATES = 32
+"""Schedules of a cluster that are worth ranking: enough to differ in every respect, few enough to emit all of them."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A set of ops that becomes one kernel, seen without regard to where the ops stand.
@@ -57,6 +61,14 @@ class Template(Protocol):
 
     def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
         """Legal schedules, best first; at least one whenever :meth:`applies` returned None."""
+        ...
+
+    def candidates(self, cluster: Cluster, target: Target, limit: int = MOST_CANDIDATES) -> Sequence[Schedule]:
+        """At most ``limit`` different legal schedules worth trying, those of :meth:`schedules` first."""
+        ...
+
+    def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
+        """Why a schedule that names this template does not fit the cluster, or None if it does."""
         ...
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
