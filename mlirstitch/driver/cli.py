@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from mlirstitch.driver.command_options import FilePath, compile_options
+from mlirstitch.driver.command_options import FilePath, compile_options, flag_of
 from mlirstitch.driver.console import MISUSED, note, progress, report_error
 from mlirstitch.errors import MlirstitchError
 from mlirstitch.options import LEVELS
@@ -258,19 +259,38 @@ def explain_command(bundle: str, as_json: bool) -> None:
     help="none: contractions are generated kernels too; auto: contractions are library calls.",
 )
 @click.option("--ptxas", is_flag=True, help="Let ptxas judge every kernel for sm_80 and sm_90: registers and spills.")
-@click.option("--json", "json_path", type=FilePath(), metavar="FILE", help="Write the rows as JSON.")
+@click.option(
+    "--kernels", is_flag=True, help="Measure the PTX of well-known kernels instead; stands alone or with --json."
+)
+@click.option(
+    "--json", "json_path", type=FilePath(), metavar="FILE|-", help="Write the rows as JSON; to stdout, if it is -."
+)
 @click.option("--timeout", type=float, default=900.0, show_default=True, metavar="SECONDS", help="Limit per workload.")
-def bench_command(workloads: str, json_path: str | None, **settings: Any) -> None:
+@click.pass_context
+def bench_command(
+    context: click.Context, workloads: str, kernels: bool, json_path: str | None, **settings: Any
+) -> None:
     """Measure the benchmark workloads: launches, bytes, times and errors against eager PyTorch.
 
-    The columns are defined in docs/bench.md. Exit code 1 if a row is not ok.
+    With --kernels, measure generated PTX instead: registers, statements, shuffles, barriers, memory. The columns are
+    defined in docs/bench.md and docs/kernels.md. Exit code 1 if a row is not ok, or a kernel is over its bar.
 
     \b
     Examples:
       mlirstitch bench
       mlirstitch bench --workloads softmax,bert_layer --dtype bf16 --json rows.json
       mlirstitch bench --size real --compile-only
+      mlirstitch bench --kernels --json kernels.json
     """
+    if kernels:
+        for name in ("workloads", *settings):
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--kernels measures a fixed set of kernels: leave out {flag_of(name)}")
+        from mlirstitch.driver.bench.kernels import run_kernel_benchmark
+
+        if not all(row["ok"] for row in run_kernel_benchmark(json_path)):
+            sys.exit(1)
+        return
     from mlirstitch.driver.bench.rows import BenchRequest
     from mlirstitch.driver.bench.runner import run_benchmark
     from mlirstitch.driver.bench.workloads import select

@@ -107,3 +107,13 @@ def _parse(chip: str, code: int, output: str) -> PtxasReport:
             shared = _SHARED.search(line)
             kernels[name] = KernelUse(int(match[1]), *stack, int(shared[1]) if shared else 0)
     return PtxasReport(chip, kernels, tuple(errors) if code else ())
+
+
+def version() -> str | None:
+    """The release of the ptxas that :func:`check` runs ("13.3.33"); None if there is none or it does not say."""
+    ptxas = find_ptxas()
+    if ptxas is None:
+        return None
+    said = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    match = re.search(r"\bV(\d+(?:\.\d+)*)", said.stdout)
+    return match[1] if match else None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from mlirstitch.driver.artifacts import write_json
 from mlirstitch.driver.report.quantities import byte_size, seconds
+from mlirstitch.errors import MlirstitchError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -149,3 +154,21 @@ def _cells(row: Row) -> list[str]:
         "" if row["max_error"] is None else f"{row['max_error']:.1e}",
         "" if row["eager_max_error"] is None else f"{row['eager_max_error']:.1e}",
     ]
+
+
+def check_json_path(path: str | None) -> None:
+    """Raise MlirstitchError if rows cannot be written to ``path``; None and "-" (stdout) always can."""
+    if path is None or path == "-":
+        return
+    try:
+        Path(path).open("a").close()
+    except OSError as error:
+        raise MlirstitchError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_rows(path: str | None, data: Any) -> None:
+    """Write the rows and what belongs to them as JSON: to a file, to stdout ("-"), or not at all (None)."""
+    if path == "-":
+        sys.stdout.write(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    elif path is not None:
+        write_json(Path(path), data)

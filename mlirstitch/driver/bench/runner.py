@@ -16,13 +16,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import IO
 
-from mlirstitch.driver.artifacts import write_json
-from mlirstitch.driver.bench.rows import BenchRequest, Row, print_table
+from mlirstitch.driver.bench.rows import BenchRequest, Row, check_json_path, print_table, write_rows
 from mlirstitch.driver.console import DEBUG_VARIABLE, progress
-from mlirstitch.errors import MlirstitchError
 
 LAST_WORDS = 2000
 """Characters of a dead child's stderr that are kept in the row."""
@@ -31,28 +28,20 @@ LAST_WORDS = 2000
 def run_benchmark(request: BenchRequest, json_path: str | None = None) -> list[Row]:
     """Measure every workload of the request, print the table on stdout, write the rows as JSON if asked to.
 
+    ``json_path`` "-" is stdout; the table goes to stderr then.
     One row per workload in the order of the request, whatever happens. Progress goes to stderr. Raises MlirstitchError
     before anything is measured if the file cannot be written.
     """
-    if json_path is not None:
-        _check_writable(Path(json_path))
+    check_json_path(json_path)
     with progress("bench") as show:
 
         def on_start(workload: str) -> None:
             show(f"{workload} ({request.workloads.index(workload) + 1} of {len(request.workloads)})")
 
         rows = measure_all(request, on_start)
-    print_table(rows, request, sys.stdout)
-    if json_path is not None:
-        write_json(Path(json_path), {"request": asdict(request), "rows": rows})
+    print_table(rows, request, sys.stderr if json_path == "-" else sys.stdout)
+    write_rows(json_path, {"request": asdict(request), "rows": rows})
     return rows
-
-
-def _check_writable(path: Path) -> None:
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise MlirstitchError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def measure_all(request: BenchRequest, on_start: Callable[[str], None] = lambda workload: None) -> list[Row]:
