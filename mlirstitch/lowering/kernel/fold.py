@@ -50,6 +50,18 @@ class Fold:
         (kind,) = self.types()
         return self.builder.number(neutral_element(self.combiner.merge, kind), kind)
 
+    def start(self, width: int) -> Value:
+        """The neutral element in ``width`` vector lanes that are folded into one value in the end.
+
+        Additions start at -0.0, which changes nothing and costs nothing, but for one lane: zeros sum up to +0.0.
+        """
+        (kind,) = self.types()
+        if self.combiner.merge != "arith.addf":
+            return self.builder.broadcast(self.neutral(), width)
+        lanes = [ir.FloatAttr.get(kind, 0.0)] + [ir.FloatAttr.get(kind, -0.0)] * (width - 1)
+        vector = ir.VectorType.get([width], kind)
+        return self.builder.constant(ir.DenseElementsAttr.get(lanes, vector), vector)
+
     def step(self, running: Partial, elements: Sequence[Value]) -> Partial:
         """Take one more element into the running values."""
         combiner = self.combiner

@@ -366,6 +366,8 @@ class ReductionKernel(ABC):
 
     def _initial(self, fold: Fold, width: int) -> Partial:
         """Where a thread starts: the neutral element, or for a selection the initial value itself."""
+        if fold.combiner.merge and width > self.result_width:
+            return (fold.start(width),)
         if fold.combiner.merge:
             values = [fold.neutral()]
         else:
