@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from mlir import ir
 
@@ -14,6 +15,7 @@ from mlirstitch.lowering.kernel.tensor_program import Node, Table, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 
 _WORKGROUP = "#gpu.address_space<workgroup>"
+_SHARED_ALIGNMENT = 16
 _DYNAMIC = "dynamic_shared"
 """The symbol of dynamic shared memory, one a module."""
 
@@ -63,15 +65,36 @@ class KernelFunction:
         )
         self.entry = self.op.regions[0].blocks.append(*types, arg_locs=[self.location] * len(types))
         self.memory: list[Value] = list(self.entry.arguments)
-        self._shared = 0
+        self._shared: Any = None
+        self._shared_bytes = 0
+        self._last_view: ir.Operation | None = None
         self._tables: dict[int, Value] = {}
 
     def shared(self, elements: int, element: ir.Type) -> Value:
-        """A new buffer in shared memory."""
+        """A new buffer in shared memory, aligned to 16 bytes.
+
+        All buffers are views into one, at constant offsets: threads compute one address where one symbol a buffer
+        would need an address each.
+        """
+        stored = memory_type(element)
         space = ir.Attribute.parse(_WORKGROUP)
-        kind = ir.MemRefType.get([elements], memory_type(element), memory_space=space)
-        self._shared += 1
-        return self.entry.add_argument(kind, self.location)
+        byte = ir.IntegerType.get_signless(8)
+        start = -(-self._shared_bytes // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
+        self._shared_bytes = start + elements * byte_size(stored)
+        whole = ir.MemRefType.get([self._shared_bytes], byte, memory_space=space)
+        if self._shared is None:
+            self._shared = self.entry.add_argument(whole, self.location)
+        self._shared.set_type(whole)
+        index = ir.IndexType.get()
+        last, start_of_body = self._last_view, ir.InsertionPoint.at_block_begin(self.entry)
+        with start_of_body if last is None else ir.InsertionPoint.after(last), self.location:
+            offset = ir.Operation.create(
+                "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, start)}
+            ).result
+            kind = ir.MemRefType.get([elements], stored, memory_space=space)
+            view = ir.Operation.create("memref.view", results=[kind], operands=[self._shared, offset])
+        self._last_view = view
+        return view.result
 
     def dynamic_shared(self, builder: Builder) -> Value:
         """A pointer (address space 3) to the block's dynamic shared memory, aligned to 16 bytes."""
@@ -142,10 +165,10 @@ class KernelFunction:
         """Close the function. ``traffic``: bytes moved per argument, as ``stitch.traffic``."""
         ir.Operation.create("gpu.return", loc=self.location, ip=ir.InsertionPoint(self.entry))
         i64 = ir.IntegerType.get_signless(64)
-        if self._shared:
-            align = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(i64, 16)})
-            self.op.attributes["workgroup_attributions"] = ir.IntegerAttr.get(i64, self._shared)
-            self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([align] * self._shared)
+        if self._shared is not None:
+            align = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(i64, _SHARED_ALIGNMENT)})
+            self.op.attributes["workgroup_attributions"] = ir.IntegerAttr.get(i64, 1)
+            self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([align])
         self.op.attributes["stitch.traffic"] = ir.DenseI64ArrayAttr.get([round(moved) for moved in traffic])
         return self.op
 

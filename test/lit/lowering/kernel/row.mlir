@@ -5,8 +5,9 @@
 // CHECK-LABEL: gpu.func @c(
 // CHECK-SAME: memref<262144xf32> {llvm.align = 16 : i32, llvm.noalias, llvm.readonly}
 // CHECK-SAME: memref<262144xf32> {llvm.align = 16 : i32, llvm.noalias, llvm.writeonly}
-// CHECK-SAME: workgroup(%{{.*}} : memref<4xf32, #gpu.address_space<workgroup>> {llvm.align = 16 : i64}
+// CHECK-SAME: workgroup(%[[SHARED:[a-z0-9]+]] : memref<32xi8, #gpu.address_space<workgroup>> {llvm.align = 16 : i64}
 // CHECK-SAME: known_block_size = array<i32: 128, 1, 1>, known_grid_size = array<i32: 256, 1, 1>
+// CHECK-COUNT-2: memref.view %[[SHARED]]{{.*}} to memref<4xf32, #gpu.address_space<workgroup>>
 // CHECK-COUNT-2: vector.load {{.*}} {alignment = 16 : i64} : memref<262144xf32>, vector<4xf32>
 // CHECK-COUNT-5: gpu.shuffle xor
 // CHECK: gpu.barrier

@@ -10,7 +10,8 @@
 // CHECK-SAME: %[[O:[a-z0-9]+]]: memref<128xf32>
 // CHECK-SAME: %[[PARTS:[a-z0-9]+]]: memref<768xf32> {llvm.align = 16 : i32}
 // CHECK-SAME: %[[TICKETS:[a-z0-9]+]]: memref<3xi32> {llvm.align = 4 : i32}
-// CHECK-SAME: workgroup(%[[SLOTS:[a-z0-9]+]] : memref<256xf32, #gpu.address_space<workgroup>>
+// CHECK-SAME: workgroup(%[[SHARED:[a-z0-9]+]] : memref<{{[0-9]+}}xi8, #gpu.address_space<workgroup>>
+// CHECK: %[[SLOTS:[a-z0-9_]+]] = memref.view %[[SHARED]]{{.*}} to memref<256xf32, #gpu.address_space<workgroup>>
 // CHECK: scf.for {{.*}} iter_args({{.*}}) -> (vector<4xf32>)
 // CHECK: vector.load %[[X]]{{.*}} {alignment = 16 : i64}
 // CHECK-NOT: vector.load
