@@ -9,6 +9,7 @@
 // CHECK-SAME: %[[PARTS:[a-z0-9]+]]: memref<256xf32> {llvm.align = 16 : i32}
 // CHECK-SAME: %[[TICKETS:[a-z0-9]+]]: memref<1xi32> {llvm.align = 4 : i32}
 // CHECK-SAME: workgroup(%[[SHARED:[a-z0-9]+]] : memref<{{[0-9]+}}xi8, #gpu.address_space<workgroup>>
+// CHECK: %[[SLOTS:[a-z0-9_]+]] = memref.view %[[SHARED]]{{.*}} to memref<512xf32, #gpu.address_space<workgroup>>
 // CHECK: scf.for
 // CHECK-COUNT-4: vector.load %[[X]]{{.*}} {alignment = 16 : i64} : memref<8192xf32>, vector<4xf32>
 // CHECK-NOT: gpu.shuffle
@@ -36,7 +37,6 @@
 // CHECK: gpu.launch_func @kernels::@c
 // CHECK-SAME: stitch.access = ["read", "write", "write", "readwrite"]
 // CHECK-SAME: stitch.traffic = array<i64: 32768, 512, 2048, 20>
-// CHECK: %[[SLOTS:[a-z0-9_]+]] = memref.view %[[SHARED]]{{.*}} to memref<512xf32, #gpu.address_space<workgroup>>
 module attributes {stitch.target = "sm_90"} {
 func.func @main(%a: tensor<64x128xf32>) -> tensor<128xf32> {
   %r = call @c(%a) : (tensor<64x128xf32>) -> tensor<128xf32>
