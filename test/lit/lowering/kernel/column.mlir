@@ -20,7 +20,7 @@
 // CHECK: llvm.fence syncscope("device") acq_rel
 // CHECK-NEXT: gpu.barrier
 // CHECK: %[[DRAWN:[a-z0-9]+]] = memref.atomic_rmw addi %{{.*}}, %[[TICKETS]]
-// CHECK: memref.store %[[DRAWN]], %[[FLAG:[a-z0-9]+]][
+// CHECK: memref.store %[[DRAWN]], %[[FLAG:[a-z0-9_]+]][
 // CHECK: gpu.barrier
 // CHECK: memref.load %[[FLAG]]
 // CHECK: scf.if
