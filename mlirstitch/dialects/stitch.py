@@ -224,7 +224,7 @@ KIND = StitchAttribute(
     ("linalg.*", "tensor.*"),
     STRING,
     "class of the op, which decides what it may share a kernel with",
-    ("light", "expensive", "reduction", "movement", "compute"),
+    ("light", "expensive", "reduction", "movement", "compute", "scan", "scatter"),
 )
 CLUSTER = StitchAttribute("stitch.cluster", ("func.func",), UNIT, "the function is one cluster: it becomes one kernel")
 MEMBER = StitchAttribute(

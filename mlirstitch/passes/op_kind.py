@@ -7,6 +7,8 @@
 | reduction | a dim is reduced, and no operand is used more than once per element |
 | movement | elements change place only: transpose, broadcast, slice, concat, pad, gather |
 | compute | contraction, convolution, pooling: every input element is used many times |
+| scan | a dim is scanned: every element is combined with those before it (``passes/scan.py``) |
+| scatter | updates are combined into the rows that indices name (``passes/scatter.py``) |
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from enum import StrEnum
 from mlir import ir
 from mlir.dialects import linalg
 
+from mlirstitch.passes.scan import scan_form
+from mlirstitch.passes.scatter import scatter_form
 from mlirstitch.passes.structured import REDUCTION, Structured, shape_of, structured
 
 
@@ -28,6 +32,8 @@ class Kind(StrEnum):
     REDUCTION = "reduction"
     MOVEMENT = "movement"
     COMPUTE = "compute"
+    SCAN = "scan"
+    SCATTER = "scatter"
 
 
 CHEAP_MATH = frozenset(
@@ -84,6 +90,10 @@ def op_kind(op: ir.Operation) -> Kind | None:
     if is_named_compute(op):
         return Kind.COMPUTE
     if REDUCTION in view.iterators:
+        if scan_form(view) is not None:
+            return Kind.SCAN
+        if scatter_form(view) is not None:
+            return Kind.SCATTER
         return Kind.COMPUTE if _reuses_every_operand(view) else Kind.REDUCTION
     return _element_wise_kind(view)
 

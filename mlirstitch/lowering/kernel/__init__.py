@@ -10,6 +10,7 @@ from mlirstitch.lowering.kernel.elementwise import ElementwiseTemplate
 from mlirstitch.lowering.kernel.loop_nest import LoopNestTemplate
 from mlirstitch.lowering.kernel.row import RowTemplate
 from mlirstitch.lowering.kernel.row_column import RowColumnTemplate
+from mlirstitch.lowering.kernel.scan import ScanTemplate
 from mlirstitch.passes.stitching.template import Cluster, Schedule, register_template, templates
 from mlirstitch.target import Target
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 register_template(RowTemplate())
 register_template(ColumnTemplate())
 register_template(RowColumnTemplate())
+register_template(ScanTemplate())
 register_template(ElementwiseTemplate())
 register_template(LoopNestTemplate())
 

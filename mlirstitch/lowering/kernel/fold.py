@@ -114,40 +114,41 @@ class Fold:
         return partial
 
 
-def shuffle(builder: Builder, value: Value, distance: int) -> Value:
-    """The value of the lane whose number differs by ``xor distance``. Shuffles move 32 bits and span the whole warp."""
+def shuffle(builder: Builder, value: Value, distance: int | Value, mode: str = "xor") -> Value:
+    """The value of another lane of the warp. Shuffles move 32 bits and span the whole warp.
+
+    ``mode``: "xor", the lane whose number differs by ``xor distance``; "up", the lane ``distance`` below (its own value
+    where there is none); "idx", lane number ``distance``, an i32 value.
+    """
     kind = value.type
     if isinstance(kind, ir.VectorType):
-        return scalar_ops.per_lane(builder, value, lambda element: shuffle(builder, element, distance))
+        return scalar_ops.per_lane(builder, value, lambda element: shuffle(builder, element, distance, mode))
     i32 = builder.i32
     if isinstance(kind, ir.F32Type):
-        return _shuffle32(builder, value, distance)
-    if isinstance(kind, ir.F16Type | ir.BF16Type):
-        bits = ir.IntegerType.get_signless(16)
-        moved = shuffle(builder, builder.emit("arith.bitcast", bits, [value]), distance)
-        return builder.emit("arith.bitcast", kind, [moved])
-    if isinstance(kind, ir.F64Type):
-        bits = ir.IntegerType.get_signless(64)
-        moved = shuffle(builder, builder.emit("arith.bitcast", bits, [value]), distance)
+        return _shuffle32(builder, value, distance, mode)
+    if isinstance(kind, ir.F16Type | ir.BF16Type | ir.F64Type):
+        bits = ir.IntegerType.get_signless(8 * scalar_ops.byte_size(kind))
+        moved = shuffle(builder, builder.emit("arith.bitcast", bits, [value]), distance, mode)
         return builder.emit("arith.bitcast", kind, [moved])
     width = ir.IntegerType(kind).width
     if width == 32:
-        return _shuffle32(builder, value, distance)
+        return _shuffle32(builder, value, distance, mode)
     if width < 32:
-        moved = _shuffle32(builder, builder.emit("arith.extui", i32, [value]), distance)
+        moved = _shuffle32(builder, builder.emit("arith.extui", i32, [value]), distance, mode)
         return builder.emit("arith.trunci", kind, [moved])
     half = builder.integer(32, kind)
     low = builder.emit("arith.trunci", i32, [value])
     high = builder.emit("arith.trunci", i32, [builder.arith("shrui", value, half)])
-    low = builder.emit("arith.extui", kind, [_shuffle32(builder, low, distance)])
-    high = builder.emit("arith.extui", kind, [_shuffle32(builder, high, distance)])
+    low = builder.emit("arith.extui", kind, [_shuffle32(builder, low, distance, mode)])
+    high = builder.emit("arith.extui", kind, [_shuffle32(builder, high, distance, mode)])
     return builder.arith("ori", builder.arith("shli", high, half), low)
 
 
-def _shuffle32(builder: Builder, value: Value, distance: int) -> Value:
-    operands = [value, builder.integer(distance, builder.i32), builder.integer(WARP, builder.i32)]
-    mode = {"mode": ir.Attribute.parse("#gpu<shuffle_mode xor>")}
-    return builder.create("gpu.shuffle", [value.type, builder.i1], operands, mode).results[0]
+def _shuffle32(builder: Builder, value: Value, distance: int | Value, mode: str) -> Value:
+    offset = builder.integer(distance, builder.i32) if isinstance(distance, int) else distance
+    operands = [value, offset, builder.integer(WARP, builder.i32)]
+    attributes = {"mode": ir.Attribute.parse(f"#gpu<shuffle_mode {mode}>")}
+    return builder.create("gpu.shuffle", [value.type, builder.i1], operands, attributes).results[0]
 
 
 def across_block(

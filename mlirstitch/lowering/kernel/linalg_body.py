@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mlir import ir
 
 from mlirstitch.lowering.kernel.index_expr import Expr, constant, floordiv, mod, unbounded
+from mlirstitch.passes.scan import ScanForm, scan_form, scan_problem
 from mlirstitch.passes.structured import REDUCTION, Structured, shape_of, structured
 
 _DROPPED_ATTRIBUTES = frozenset(("fastmath", "overflowFlags", "isExact", "nonNeg"))
@@ -136,6 +137,7 @@ class LinalgOp:
         maps: index map of every operand, inputs then inits.
         body: the body.
         problem: why no kernel can compute it, or "".
+        scan: how it scans a dim, if it is a scan.
     """
 
     op: ir.Operation
@@ -146,6 +148,7 @@ class LinalgOp:
     maps: tuple[tuple[MapResult, ...], ...]
     body: Body
     problem: str
+    scan: ScanForm | None = None
 
     @property
     def is_reduction(self) -> bool:
@@ -211,14 +214,19 @@ def linalg_op(op: ir.Operation) -> LinalgOp | None:
         maps.append(results)
     reduced = tuple(kind == REDUCTION for kind in view.iterators)
     extents = view.loop_sizes()
+    scan = scan_form(view) if any(reduced) else None
     if not problem:
-        problem = _loop_problem(view, maps, extents, reduced)
+        problem = _loop_problem(view, maps, extents, reduced, scan is not None)
     body, body_problem = _read_body(view.body)
-    return LinalgOp(op, view.inputs, view.inits, extents, reduced, tuple(maps), body, problem or body_problem)
+    return LinalgOp(op, view.inputs, view.inits, extents, reduced, tuple(maps), body, problem or body_problem, scan)
 
 
 def _loop_problem(
-    view: Structured, maps: Sequence[Sequence[MapResult]], extents: Sequence[int], reduced: Sequence[bool]
+    view: Structured,
+    maps: Sequence[Sequence[MapResult]],
+    extents: Sequence[int],
+    reduced: Sequence[bool],
+    is_scan: bool,
 ) -> str:
     if any(extent < 0 for value in view.operands for extent in shape_of(value)):
         return "its shape is dynamic"
@@ -226,8 +234,8 @@ def _loop_problem(
         return "a loop bound does not follow from the operand shapes"
     for results in maps[len(view.inputs) :]:
         dims = {mapped.dim for mapped in results if mapped.dim is not None}
-        if any(reduced[dim] for dim in dims):
-            return "a result is indexed by a reduced dim"
+        if any(reduced[dim] for dim in dims) and not is_scan:
+            return f"a result is indexed by a reduced dim, but {scan_problem(view)}"
         if any(not reduced[d] and d not in dims and extents[d] != 1 for d in range(len(extents))):
             return "a parallel dim does not appear in the result"
         if any(mapped.dim is None and _depends(mapped, len(extents)) for mapped in results):

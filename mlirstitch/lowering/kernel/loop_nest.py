@@ -116,6 +116,8 @@ class LoopReductions:
         """The element ``indices`` of a reduction's result."""
         builder = self.evaluator.builder
         linalg = node.linalg
+        if node.is_scan:
+            raise refusal(linalg.op, "is a scan")
         parallel = linalg.parallel_point(node.result, indices)
         key = ("reduction", id(linalg), parallel, node.result)
         known = builder.scope.find(key)

@@ -88,8 +88,12 @@ def full_offset(dims: Dims, row: Expr, col: Expr) -> Expr:
 
 
 def reductions_of(program: TensorProgram) -> list[Computed]:
-    """All reductions of a cluster."""
-    return [node for node in program.nodes.values() if isinstance(node, Computed) and node.is_reduction]
+    """All reductions of a cluster. Raises :class:`PassError` for a scan."""
+    found = [node for node in program.nodes.values() if isinstance(node, Computed) and node.is_reduction]
+    for node in found:
+        if node.is_scan:
+            raise refusal(op_of(node), "is a scan")
+    return found
 
 
 def by_level(reductions: Sequence[Computed]) -> tuple[tuple[Computed, ...], ...]:

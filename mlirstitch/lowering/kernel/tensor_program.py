@@ -111,6 +111,11 @@ class Computed(Node):
         """Whether the op reduces a dim."""
         return self.linalg.is_reduction
 
+    @property
+    def is_scan(self) -> bool:
+        """Whether the op scans a dim; then it counts as a reduction too."""
+        return self.linalg.scan is not None
+
 
 @dataclass(frozen=True, eq=False)
 class Refused(Node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlir import ir
 
 from mlirstitch.passes.op_kind import VIEW_OPS, Kind, op_kind
+from mlirstitch.passes.scan import TOTAL
 from mlirstitch.passes.stitching.graph import PASSIVE_OPS
 from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.passes.structured import defining_op, structured
@@ -29,6 +30,12 @@ def op_label(op: ir.Operation) -> str:
         return op.name.partition(".")[2]
     result = defining_op(view.yielded[0])
     kind = op_kind(op)
+    if kind is Kind.SCATTER:
+        return "scatter"
+    if kind is Kind.SCAN:
+        last = defining_op(view.yielded[TOTAL])
+        name = "" if last is None else last.name.partition(".")[2].rstrip("fi")
+        return f"scan_{REDUCTION_NAMES.get(name, name)}"
     if result is None or result.block != view.body:
         return "transpose" if len(view.inputs) == 1 else "copy"
     name = result.name.partition(".")[2]

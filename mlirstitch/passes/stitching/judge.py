@@ -16,7 +16,7 @@ from mlirstitch.target import Target
 LOOP_NEST = "loop_nest"
 """The template that compiles everything, one output element at a time; it does not decide what is stitched."""
 
-HEAVY = (Kind.COMPUTE, Kind.REDUCTION)
+HEAVY = (Kind.COMPUTE, Kind.REDUCTION, Kind.SCATTER)
 
 Refusal = tuple[Rule, str]
 """The rule that forbids a union, and what the templates said about it (or "")."""
