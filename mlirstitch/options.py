@@ -23,7 +23,11 @@ class CompileOptions:
     """How to compile. ``CompileOptions.from_environment()`` reads ``MLIRSTITCH_<FIELD>`` variables."""
 
     target: str = option("sm_90", "chip to compile for, for example sm_80 or sm_90")
-    numerics: str = option("default", "numerics contract: default or strict (docs/numerics.md)", ("default", "strict"))
+    numerics: str = option(
+        "default",
+        "numerics contract: default, strict or fast-math (docs/numerics.md)",
+        ("default", "strict", "fast-math"),
+    )
     library: str = option(
         "none",
         "who computes contractions: none = generated kernels for everything, auto = library calls for matmul-like ops",

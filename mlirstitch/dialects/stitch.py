@@ -226,6 +226,12 @@ KIND = StitchAttribute(
     "class of the op, which decides what it may share a kernel with",
     ("light", "expensive", "reduction", "movement", "compute", "scan", "scatter"),
 )
+APPROXIMATE = StitchAttribute(
+    "stitch.approximate",
+    ("arith.*", "math.*"),
+    UNIT,
+    "computed by the approximation that the chip has, written where numerics is fast-math",
+)
 CLUSTER = StitchAttribute("stitch.cluster", ("func.func",), UNIT, "the function is one cluster: it becomes one kernel")
 MEMBER = StitchAttribute(
     "stitch.cluster",

@@ -1,7 +1,8 @@
 """Scalar ops of bodies on scalars and vectors: what is cloned, what is expanded, how types lie in memory.
 
-Numerics contract: no fast-math flag is ever set, division is IEEE, ``math.sqrt`` is IEEE (LLVM would print
-``sqrt.approx``), transcendental functions come from libdevice (CUDA's documented bounds are within 4 ulp).
+Numerics contract: no fast-math flag is set, division is IEEE, ``math.sqrt`` is IEEE (LLVM would print ``sqrt.approx``),
+transcendental functions come from libdevice (CUDA's documented bounds are within 4 ulp). The exception are ops that
+``normalize-fast-math`` marked with ``stitch.approximate``: they become the chip's approximation.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from mlir import ir
 
+from mlirstitch.dialects import stitch
 from mlirstitch.lowering.kernel.builder import Builder, Value
 
 _ARITH = frozenset(
@@ -110,6 +112,9 @@ def emit_op(
         operands = [builder.broadcast(v, width) for v in operands]
     kind = ir.VectorType.get([width], result) if width else result
     special = _SPECIAL.get(name)
+    if stitch.APPROXIMATE.name in attributes:
+        attributes = {key: value for key, value in attributes.items() if key != stitch.APPROXIMATE.name}
+        special = _APPROXIMATE.get(name, special)
     if special is not None:
         value = special(builder, list(operands), kind, attributes)
         if value is not None:
@@ -296,3 +301,41 @@ _SPECIAL: dict[str, Special] = {
     "arith.ceildivsi": _ceildiv,
     "arith.ceildivui": _ceildivui,
 }
+
+
+# Approximations ---------------------------------------------------------------------------------------------------
+
+
+def _flagged(name: str) -> Special:
+    """``name`` with the flag that lets LLVM approximate it, and it alone: ``ex2.approx``, ``rcp.approx``."""
+
+    def emit(
+        builder: Builder, operands: list[Value], kind: ir.Type, attributes: dict[str, ir.Attribute]
+    ) -> Value | None:
+        return builder.emit(
+            name, kind, operands, {**attributes, "fastmath": ir.Attribute.parse("#arith.fastmath<afn>")}
+        )
+
+    return emit
+
+
+def _sqrt_approx(
+    builder: Builder, operands: list[Value], kind: ir.Type, attributes: dict[str, ir.Attribute]
+) -> Value | None:
+    return per_lane(builder, operands[0], lambda lane: _intrinsic(builder, "llvm.nvvm.sqrt.approx.f", lane))
+
+
+def _tanh_approx(
+    builder: Builder, operands: list[Value], kind: ir.Type, attributes: dict[str, ir.Attribute]
+) -> Value | None:
+    flags: dict[str, ir.Attribute] = {"fastmathFlags": ir.Attribute.parse("#llvm.fastmath<afn>")}
+    return per_lane(builder, operands[0], lambda lane: builder.emit("llvm.intr.tanh", lane.type, [lane], flags))
+
+
+_APPROXIMATE: dict[str, Special] = {
+    "arith.divf": _flagged("arith.divf"),
+    "math.exp": _flagged("math.exp"),
+    "math.sqrt": _sqrt_approx,
+    "math.tanh": _tanh_approx,
+}
+"""What an op marked ``stitch.approximate`` becomes, on f32. A quotient is marked only if its numerator is 1."""

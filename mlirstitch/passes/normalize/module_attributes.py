@@ -38,7 +38,7 @@ class SetModuleAttributes(Pass):
     NAME = "stitch-set-module-attributes"
 
     target: str = option("", "chip to compile for; empty keeps what the module says, or takes the default")
-    numerics: str = option("", "numerics contract: default or strict")
+    numerics: str = option("", "numerics contract: default, strict or fast-math")
     library: str = option("", "who computes contractions: none or auto")
 
     def run(self, op: ir.Operation) -> None:
@@ -59,7 +59,7 @@ class SetModuleAttributes(Pass):
 def _check(module: ir.Operation) -> None:
     """Refuse values that no later pass would understand."""
     Target.parse(ir.StringAttr(module.attributes["stitch.target"]).value)
-    for name, choices in (("numerics", ("default", "strict")), ("library", ("none", "auto"))):
+    for name, choices in (("numerics", ("default", "strict", "fast-math")), ("library", ("none", "auto"))):
         value = ir.StringAttr(module.attributes[f"stitch.{name}"]).value
         if value not in choices:
             raise PassError(
