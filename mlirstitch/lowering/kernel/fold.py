@@ -1,7 +1,8 @@
-"""Folding across lanes, warps and a block: the part of a reduction that runs after each thread has its partial result.
+"""Folding across vector lanes and threads: the part of a reduction that runs after each thread has its partial result.
 
-Vector lanes are combined by a tree in registers, threads by butterfly shuffles, warps through shared memory with one
-barrier for all reductions of a level. Every step combines in a fixed order, so results do not depend on timing.
+Vector lanes are combined by a tree in registers, threads by butterfly shuffles (see also ``thread_fold``), warps that
+hold parts of the same columns through shared memory. Every step combines in a fixed order, so results do not depend on
+timing.
 """
 
 from __future__ import annotations
@@ -149,40 +150,6 @@ def _shuffle32(builder: Builder, value: Value, distance: int | Value, mode: str)
     operands = [value, offset, builder.integer(WARP, builder.i32)]
     attributes = {"mode": ir.Attribute.parse(f"#gpu<shuffle_mode {mode}>")}
     return builder.create("gpu.shuffle", [value.type, builder.i1], operands, attributes).results[0]
-
-
-def across_block(
-    folds: Sequence[tuple[Fold, Partial]],
-    warps: int,
-    lane: Value,
-    warp: Value,
-    shared: Callable[[int, ir.Type], Value],
-) -> list[Partial]:
-    """Combine the warps' results of several reductions with one barrier; every thread gets the result.
-
-    ``warps`` is a power of two up to 32; ``lane`` and ``warp`` (index type) say which thread this is. Each reduction
-    has buffers of its own, so nothing is overwritten while another warp still reads.
-    """
-    builder = folds[0][0].builder
-    buffers = [[shared(warps, kind) for kind in fold.types()] for fold, _ in folds]
-
-    def write() -> list[Value]:
-        for (_, partial), slots in zip(folds, buffers, strict=True):
-            for value, slot in zip(partial, slots, strict=True):
-                builder.create("memref.store", [], [scalar_ops.to_memory(builder, value), slot, warp])
-        return []
-
-    builder.branch(builder.compare("eq", lane, builder.index_constant(0)), [], write)
-    builder.barrier()
-    reader = lane if warps == WARP else builder.arith("remui", lane, builder.index_constant(warps))
-    results: list[Partial] = []
-    for (fold, _), slots in zip(folds, buffers, strict=True):
-        read: list[Value] = []
-        for kind, slot in zip(fold.types(), slots, strict=True):
-            loaded = builder.emit("memref.load", scalar_ops.memory_type(kind), [slot, reader])
-            read.append(scalar_ops.from_memory(builder, loaded, kind))
-        results.append(fold.across_threads(tuple(read), warps))
-    return results
 
 
 def across_warps_of_columns(

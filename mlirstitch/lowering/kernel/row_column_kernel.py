@@ -21,12 +21,13 @@ from mlirstitch.lowering.kernel import body as scalar_ops
 from mlirstitch.lowering.kernel.builder import Value
 from mlirstitch.lowering.kernel.combiner import combiner_of
 from mlirstitch.lowering.kernel.evaluate import Context, Guard
-from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial, across_block
+from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial
 from mlirstitch.lowering.kernel.index_expr import Expr, constant, delinearize, linearize, symbol
 from mlirstitch.lowering.kernel.reduction_kernel import Thread
 from mlirstitch.lowering.kernel.row_column_fold import FoldingDown, RowColumnLayout
 from mlirstitch.lowering.kernel.row_space import row_shape
 from mlirstitch.lowering.kernel.tensor_program import Computed, Indices
+from mlirstitch.lowering.kernel.thread_fold import fold_threads
 
 __all__ = ["RowColumnKernel", "RowColumnLayout"]
 
@@ -104,10 +105,8 @@ class RowColumnKernel(FoldingDown):
         bounds = (self._thread, builder.index_constant(size), builder.index_constant(threads))
         start = self._neutral(fold, constant(0))
         partial = tuple(builder.loop(name, bounds, Fraction(size, threads), start, body))
-        partial = fold.across_threads(partial, min(WARP, threads))
-        if threads > WARP:
-            (partial,) = across_block([(fold, partial)], threads // WARP, thread.lane, thread.warp, self.shared)
-        self._publish_at([fold], [partial], constant(0))
+        totals = fold_threads([(fold, partial)], threads, thread.lane, thread.warp, self.shared)
+        self._publish_at([fold], totals, constant(0))
 
     # Running values ---------------------------------------------------------------------------------------------
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlirstitch.lowering.kernel.evaluate import Guard
-from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial, across_block
+from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial
 from mlirstitch.lowering.kernel.index_expr import Expr, symbol
 from mlirstitch.lowering.kernel.reduction_kernel import ReductionKernel, Thread
+from mlirstitch.lowering.kernel.thread_fold import fold_threads
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,11 @@ class RowKernel(ReductionKernel):
         return Thread(in_row, lane, warp, part)
 
     def fold_threads(self, folds: Sequence[tuple[Fold, Partial]], thread: Thread) -> list[Partial]:
-        partials: list[tuple[Fold, Partial]] = []
+        scalars: list[tuple[Fold, Partial]] = []
         for fold, partial in folds:
             self.builder.location = fold.combiner.linalg.op.location
-            partial = fold.across_threads(fold.across_lanes(partial), min(WARP, self.layout.lanes))
-            partials.append((fold, partial))
-        if self.layout.lanes <= WARP:
-            return [partial for _, partial in partials]
-        return across_block(partials, self.layout.lanes // WARP, thread.lane, thread.warp, self.shared)
+            scalars.append((fold, fold.across_lanes(partial)))
+        return fold_threads(scalars, self.layout.lanes, thread.lane, thread.warp, self.shared)
 
     def ticket(self) -> Expr:
         return self.row
