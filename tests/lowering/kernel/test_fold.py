@@ -22,7 +22,7 @@ def test_zeros_of_both_signs_sum_up_to_plus_zero(rows, cols):
 
 
 def sums(rows: int, cols: int, ops: tuple[str, ...], element: str = "f32") -> str:
-    """One result ``[rows]`` per op in ``ops``: the fold of ``x * (k + 1)`` for the k-th of them."""
+    """One result ``[rows, cols]`` per op: what the k-th op makes of a row of ``x * (k + 1)``, in every column."""
     full, row = f"tensor<{rows}x{cols}x{element}>", f"tensor<{rows}x{element}>"
     suffix = "f" if element[0] in "bf" else "i"
     lines = []
@@ -37,14 +37,20 @@ def sums(rows: int, cols: int, ops: tuple[str, ...], element: str = "f32") -> st
     %t = arith.mul{suffix} %x, %k{k} : {element}
     %s = arith.{op} %t, %acc : {element}
     linalg.yield %s : {element}
-  }} -> {row}""")
-    results = ", ".join([row] * len(ops))
+  }} -> {row}
+  %y{k} = linalg.generic {{indexing_maps = [#row, #id], iterator_types = ["parallel", "parallel"]}}
+      ins(%r{k} : {row}) outs(%o : {full}) {{
+  ^bb0(%x: {element}, %out: {element}):
+    linalg.yield %x : {element}
+  }} -> {full}""")
+    results = ", ".join([full] * len(ops))
     return f"""#id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
 func.func @f(%a: {full}) -> ({results}) {{
   %c = arith.constant {"0.0" if suffix == "f" else "0"} : {element}
+  %o = tensor.empty() : {full}
   %e = tensor.empty() : {row}{"".join(lines)}
-  return {", ".join(f"%r{k}" for k in range(len(ops)))} : {results}
+  return {", ".join(f"%y{k}" for k in range(len(ops)))} : {results}
 }}"""
 
 
