@@ -22,6 +22,7 @@ from mlirstitch.lowering.buffers import (
 )
 from mlirstitch.lowering.canonical import canonical_text, parse_canonical
 from mlirstitch.lowering.kernel import emit_kernel
+from mlirstitch.lowering.kernel.resources import static_shared_bytes
 from mlirstitch.lowering.launch_limits import Launch, check_launch
 from mlirstitch.lowering.library_calls import library_call
 from mlirstitch.lowering.ptx_target import DATA_LAYOUT, nvvm_target
@@ -137,7 +138,7 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
         name,
         schedule,
         _kind(cluster),
-        _static_shared_bytes(kernel),
+        static_shared_bytes(kernel),
         traffic,
         tuple("llvm.noalias" in ir.DictAttr(entry) for entry in ir.ArrayAttr(kernel.attributes["arg_attrs"])),
     )
@@ -160,30 +161,6 @@ def _kind(cluster: Cluster) -> str:
         if stitch.KIND.get(op) == Kind.COMPUTE and not is_pooling(op):
             return "compute_bound"
     return "memory_bound"
-
-
-def _static_shared_bytes(kernel: ir.Operation) -> int:
-    """Bytes of the workgroup attributions of a ``gpu.func``."""
-    total = 0
-    for argument in kernel.regions[0].blocks[0].arguments:
-        kind = argument.type
-        if isinstance(kind, ir.MemRefType) and kind.memory_space is not None and "workgroup" in str(kind.memory_space):
-            size = _element_bytes(kind.element_type)
-            for extent in kind.shape:
-                size *= extent
-            total += size
-    return total
-
-
-def _element_bytes(element: ir.Type) -> int:
-    if isinstance(element, ir.VectorType):
-        lanes = 1
-        for extent in element.shape:
-            lanes *= extent
-        return lanes * _element_bytes(element.element_type)
-    if isinstance(element, ir.IntegerType | ir.FloatType):
-        return -(-element.width // 8)
-    return 8  # index
 
 
 class _HostBuilder:

@@ -8,6 +8,7 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.column import ColumnTemplate
 from mlirstitch.lowering.kernel.elementwise import ElementwiseTemplate
 from mlirstitch.lowering.kernel.loop_nest import LoopNestTemplate
+from mlirstitch.lowering.kernel.resources import bound_launch
 from mlirstitch.lowering.kernel.row import RowTemplate
 from mlirstitch.lowering.kernel.row_column import RowColumnTemplate
 from mlirstitch.lowering.kernel.scan import ScanTemplate
@@ -32,6 +33,8 @@ def emit_kernel(cluster: Cluster, schedule: Schedule, name: str, target: Target)
     """
     for template in templates():
         if template.name == schedule.template:
-            return template.emit(cluster, schedule, name, target)
+            kernel = template.emit(cluster, schedule, name, target)
+            bound_launch(kernel, schedule, target)
+            return kernel
     known = ", ".join(template.name for template in templates())
     raise PassError(f"no kernel template is named {schedule.template!r}", hint=f"templates: {known}")

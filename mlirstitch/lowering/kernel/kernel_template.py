@@ -22,6 +22,7 @@ from mlirstitch.lowering.kernel.builder import Builder
 from mlirstitch.lowering.kernel.evaluate import Evaluator
 from mlirstitch.lowering.kernel.kernel_body import KernelBody, Site, emit_whole
 from mlirstitch.lowering.kernel.reduction_facts import unreachable
+from mlirstitch.lowering.kernel.resources import try_schedule
 from mlirstitch.lowering.kernel.tensor_program import Node, TensorProgram
 from mlirstitch.passes.stitching.template import MOST_CANDIDATES, Cluster, Schedule
 from mlirstitch.target import Target
@@ -131,18 +132,17 @@ class KernelTemplate(ABC, Generic[Space, Layout]):
         found: dict[Schedule, None] = {}
         for layout in chain(self.layouts(program, space, target), self.variants(program, space, target)):
             schedule = self.schedule(cluster, space, layout)
-            if schedule not in found and self._is_legal(program, space, schedule, target):
+            if schedule not in found and self.refusal(cluster, schedule, target) is None:
                 found[schedule] = None
                 if len(found) == limit:
                     break
         return list(found)
 
     def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
-        """Why ``schedule`` does not fit the cluster, or None if it does."""
+        """Why ``schedule`` does not fit the cluster or the chip, or None if it does."""
         try:
-            program = build_program(cluster)
-            check_program(program)
-            self.layout(program, self.space(program), schedule, target)
+            check_program(build_program(cluster))
+            try_schedule(self, cluster, schedule, target)
         except PassError as error:
             return error.message
         return None
@@ -163,13 +163,6 @@ class KernelTemplate(ABC, Generic[Space, Layout]):
         evaluator = place.evaluator(program, unreachable)
         self.body(OpenKernel(program, schedule, place, evaluator), space, layout)
         return evaluator.accesses.bytes
-
-    def _is_legal(self, program: TensorProgram, space: Space, schedule: Schedule, target: Target) -> bool:
-        try:
-            self.layout(program, space, schedule, target)
-        except PassError:
-            return False
-        return True
 
 
 def schemes_of(cluster: Cluster, roots: Iterable[tuple[Node, str]]) -> tuple[tuple[int, str], ...]:

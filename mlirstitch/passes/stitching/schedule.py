@@ -9,7 +9,7 @@ from mlir import ir
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.passes.base import Pass, register_pass
-from mlirstitch.passes.stitching.template import Cluster, find_template
+from mlirstitch.passes.stitching.template import Cluster, Schedule, templates
 from mlirstitch.passes.structured import functions
 from mlirstitch.target import Target
 
@@ -19,7 +19,9 @@ from mlirstitch.target import Target
 class StitchSchedule(Pass):
     """Write ``stitch.schedule`` on every cluster function: the best schedule of the first template that applies.
 
-    A function that already has a schedule, or that a library computes, is left as it is.
+    A schedule that the chip cannot run (registers, shared memory, size of the launch) makes way for the next one. A
+    function that already has a schedule keeps it; one that does not fit the cluster or the chip is refused. A function
+    that a library computes is left as it is.
     """
 
     NAME = "stitch-schedule"
@@ -29,16 +31,38 @@ class StitchSchedule(Pass):
         for function in functions(op):
             if stitch.CLUSTER.name not in function.attributes or stitch.LIBRARY.get(function) is not None:
                 continue
-            if stitch.SCHEDULE.get(function) is None:
-                _schedule(function, target)
+            given = stitch.SCHEDULE.get(function)
+            if given is None:
+                stitch.SCHEDULE.set(function, _choose(function, target))
+            else:
+                _check(function, given, target)
 
 
-def _schedule(function: ir.Operation, target: Target) -> None:
+def _choose(function: ir.Operation, target: Target) -> Schedule:
+    """The first schedule that can run. Raises :class:`PassError` with what every template said if there is none."""
     cluster = Cluster.of_function(function)
-    template, reasons = find_template(cluster, target)
+    reasons: list[str] = []
+    for template in templates():
+        reason = template.applies(cluster, target)
+        if reason is None:
+            for offered in (template.schedules, template.candidates):
+                for schedule in offered(cluster, target):
+                    reason = template.refusal(cluster, schedule, target)
+                    if reason is None:
+                        return schedule
+        reasons.append(f"{template.name}: {reason or 'offers no schedule'}")
+    problem = f"no kernel template can compute this cluster: {'; '.join(reasons)}"
+    raise refusal(function, problem, "cut it into smaller ones")
+
+
+def _check(function: ir.Operation, given: Schedule, target: Target) -> None:
+    """Refuse a schedule that names no template, or does not fit the cluster or the chip."""
+    template = next((template for template in templates() if template.name == given.template), None)
     if template is None:
-        raise refusal(function, f"no kernel template can compute this cluster: {reasons}", "cut it into smaller ones")
-    schedules = template.schedules(cluster, target)
-    if not schedules:
-        raise refusal(function, f"the template {template.name} applies but offers no schedule")
-    stitch.SCHEDULE.set(function, schedules[0])
+        known = ", ".join(template.name for template in templates())
+        raise refusal(function, f"stitch.schedule: no kernel template is named {given.template!r}", f"known: {known}")
+    cluster = Cluster.of_function(function)
+    reason = template.refusal(cluster, given, target)
+    if reason is not None:
+        hint = "correct the schedule, or leave it out and let the compiler choose"
+        raise refusal(function, f"its stitch.schedule does not fit, template {template.name}: {reason}", hint)

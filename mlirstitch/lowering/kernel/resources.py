@@ -1,0 +1,159 @@
+"""What a kernel takes of a chip, and whether the chip has it: checked before a schedule is chosen, not at launch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mlir import ir
+
+from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel.registers import estimate_registers, loads_ahead
+from mlirstitch.lowering.launch_limits import Launch, check_launch
+from mlirstitch.passes.stitching.template import Cluster, Schedule
+from mlirstitch.target import Target
+
+if TYPE_CHECKING:
+    from mlirstitch.passes.stitching.template import Template
+
+WARP = 32
+_GRANULE = 8
+"""Registers of a thread are handed out in units of so many."""
+
+SPILL_MARGIN = 1.25
+"""A kernel spills for sure only where the estimate exceeds the registers there are by this factor."""
+
+BOUND_FROM = 44
+"""Estimated registers from which on ``ptxas``, left alone, may spill to fit one more block on a multiprocessor."""
+
+BOUND_MARGIN = 1.25
+"""Room above the estimate that a bounded kernel gets."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one launch of a kernel takes.
+
+    Attributes:
+        registers: of a thread, 32 bits each; an estimate.
+        threads: of a block.
+        static_shared, dynamic_shared: shared memory of a block, bytes.
+        loops: whether ``ptxas`` may unroll a loop of loads, and so take any number of registers.
+    """
+
+    registers: int
+    threads: int
+    static_shared: int
+    dynamic_shared: int
+    loops: bool = False
+
+    @property
+    def shared(self) -> int:
+        """Shared memory of a block, bytes."""
+        return self.static_shared + self.dynamic_shared
+
+    def register_limit(self, target: Target) -> int:
+        """Registers that a thread can have at most, one block on a multiprocessor."""
+        warps = -(-self.threads // WARP)
+        whole = target.registers_per_sm // (warps * WARP) // _GRANULE * _GRANULE
+        return min(target.max_registers_per_thread, whole)
+
+    def blocks_per_sm(self, target: Target) -> int:
+        """Blocks that run on one multiprocessor at the same time, at least 1."""
+        warps = -(-self.threads // WARP)
+        registers = -(-self.registers // _GRANULE) * _GRANULE * warps * WARP
+        found = [target.max_threads_per_sm // (warps * WARP), target.registers_per_sm // max(1, registers)]
+        if self.shared:
+            found.append(target.shared_bytes_sm // self.shared)
+        return max(1, min(found))
+
+
+def resources_of(kernel: ir.Operation, schedule: Schedule) -> Resources:
+    """What a ``gpu.func`` takes when it is launched as ``schedule`` says."""
+    return Resources(
+        estimate_registers(kernel),
+        math.prod(schedule.block),
+        static_shared_bytes(kernel),
+        schedule.shared_bytes,
+        loads_ahead(kernel) > 0,
+    )
+
+
+def static_shared_bytes(kernel: ir.Operation) -> int:
+    """Bytes of the workgroup attributions of a ``gpu.func``."""
+    total = 0
+    for argument in kernel.regions[0].blocks[0].arguments:
+        kind = argument.type
+        if isinstance(kind, ir.MemRefType) and kind.memory_space is not None and "workgroup" in str(kind.memory_space):
+            total += math.prod(kind.shape) * _element_bytes(kind.element_type)
+    return total
+
+
+def _element_bytes(element: ir.Type) -> int:
+    if isinstance(element, ir.VectorType):
+        return math.prod(element.shape) * _element_bytes(element.element_type)
+    if isinstance(element, ir.IntegerType | ir.FloatType):
+        return -(-element.width // 8)
+    return 8  # index
+
+
+def try_schedule(template: Template, cluster: Cluster, schedule: Schedule, target: Target) -> Resources:
+    """Emit the kernel into a module that is thrown away, and see what it takes.
+
+    Raises:
+        PassError: the schedule does not fit the cluster, or the kernel needs more than the chip has.
+    """
+    location = cluster.ops[0].location
+    module = ir.Module.create(location)
+    with ir.InsertionPoint(module.body), location:
+        container = ir.Operation.create("gpu.module", attributes={"sym_name": ir.StringAttr.get("trial")}, regions=1)
+        body = container.regions[0].blocks.append()
+    with ir.InsertionPoint(body), location:
+        kernel = template.emit(cluster, schedule, "trial", target)
+    resources = resources_of(kernel, schedule)
+    check_resources(resources, len(ir.ArrayAttr(kernel.attributes["arg_attrs"])), schedule, target)
+    return resources
+
+
+def check_resources(resources: Resources, arguments: int, schedule: Schedule, target: Target) -> None:
+    """Raise :class:`PassError` naming number and limit if ``target`` cannot run the kernel, or it would spill."""
+    if math.prod(schedule.grid):
+        check_launch(
+            Launch(
+                schedule.template,
+                schedule.grid,
+                schedule.block,
+                arguments,
+                resources.dynamic_shared,
+                resources.static_shared,
+                cluster=schedule.thread_block_cluster,
+                cooperative=schedule.cooperative,
+            ),
+            target,
+        )
+    limit = resources.register_limit(target)
+    if resources.registers > limit * SPILL_MARGIN:
+        raise PassError(
+            f"a thread needs about {resources.registers} registers, and {resources.threads} threads of a block can "
+            f"have {limit} each",
+            hint="give it fewer threads a block, or a schedule that keeps less (mode loop)",
+        )
+
+
+def bound_launch(kernel: ir.Operation, schedule: Schedule, target: Target) -> None:
+    """Write ``nvvm.minctasm`` where the estimate justifies it: as many blocks as fit with the registers it needs.
+
+    Left alone, ``ptxas`` may spill a few bytes to fit one more block on a multiprocessor. A kernel with many live
+    values is better off with its registers. One with loops to unroll is left alone: it would take all there are.
+    """
+    resources = resources_of(kernel, schedule)
+    if resources.registers < BOUND_FROM or resources.loops:
+        return
+    wanted = min(math.ceil(resources.registers * BOUND_MARGIN), resources.register_limit(target))
+    threads = -(-resources.threads // WARP) * WARP
+    blocks = target.registers_per_sm // (-(-wanted // _GRANULE) * _GRANULE * threads)
+    most = target.max_threads_per_sm // threads
+    if 1 <= blocks <= most:
+        kind = ir.IntegerType.get_signless(32, kernel.context)
+        kernel.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(kind, blocks)
