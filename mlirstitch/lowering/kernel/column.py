@@ -6,8 +6,9 @@ size depends on the reductions; columns that are needed again are kept in regist
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log2
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.column_kernel import ColumnKernel, ColumnLayout
@@ -32,6 +33,7 @@ from mlirstitch.lowering.kernel.reduction_facts import (
 from mlirstitch.lowering.kernel.row_space import RowSpace
 from mlirstitch.lowering.kernel.schedule_checks import check_column_schedule, check_shared_work
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
+from mlirstitch.lowering.kernel.variants import nearest_first, powers_of_two
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import GRID_X_LIMIT, Target
 
@@ -42,6 +44,9 @@ SEGMENT_BYTES = 128
 
 MIN_PER_THREAD = 8
 """Elements a thread folds at least before a column is split over more blocks."""
+
+MOST_SPLITS = 64
+"""Blocks that share a column at most, among the variants."""
 
 STARVED = 4
 """A kernel that cannot split and fills less than one in so many multiprocessors is refused, if it has much to do."""
@@ -80,6 +85,24 @@ class ColumnTemplate(KernelTemplate[RowSpace, ColumnLayout]):
         plain = ColumnLayout(best.across, best.lanes, best.vector, False, groups, unroll_of(per_thread))
         return [best] if best == plain or per_thread <= SHORT else [best, plain]
 
+    def variants(self, program: TensorProgram, space: RowSpace, target: Target) -> Iterator[ColumnLayout]:
+        """Other tiles, block sizes and numbers of splits; values kept, or read again."""
+        facts = _measure(program, space)
+        best = _best_layout(program, space, facts, target)
+        inner = space.dims[-1][0]
+        widest = _widest_vector(program, space)
+        found: list[ColumnLayout] = []
+        for vector in [width for width in powers_of_two(1, widest) if inner % width == 0]:
+            chunks = inner // vector
+            for across in powers_of_two(1, min(WARP, power_of_two(chunks))):
+                groups = space.rows // inner * -(-chunks // across)
+                for lanes in powers_of_two(max(1, WARP // across), target.max_threads_per_block // across):
+                    if lanes <= max(power_of_two(space.cols), WARP // across):
+                        tile = ColumnLayout(across, lanes, vector, False, groups)
+                        found += _with_modes(space, facts, tile, can_split(program, space), target)
+        found = [layout for layout in found if layout.blocks <= GRID_X_LIMIT]
+        yield from nearest_first(best, found, _place)
+
     def schedule(self, cluster: Cluster, space: RowSpace, layout: ColumnLayout) -> Schedule:
         """The schedule that describes a layout."""
         if layout.blocks > GRID_X_LIMIT:
@@ -117,6 +140,30 @@ class ColumnTemplate(KernelTemplate[RowSpace, ColumnLayout]):
         if layout.splits > 1:
             partials = Partials(kernel.first_workspace, partial_counts(space.levels[0]), shared)
         ColumnKernel(kernel.program, space, layout, kernel.evaluator, shared, partials).emit()
+
+
+def _with_modes(
+    space: RowSpace, facts: Facts, tile: ColumnLayout, splittable: bool, target: Target
+) -> Iterator[ColumnLayout]:
+    """The ways in which ``tile`` can go through its columns."""
+    per_thread = -(-space.cols // tile.lanes)
+    kept = per_thread * max(1, facts.live) * tile.vector
+    if kept <= RESIDENT_VALUES[max(WARP, tile.threads)]:
+        yield replace(tile, resident=True)
+    if space.cols >= 2 * tile.lanes:
+        yield replace(tile, unroll=unroll_of(per_thread))
+    if splittable and tile.blocks < target.sms:
+        for splits in powers_of_two(2, min(MOST_SPLITS, space.cols // (tile.lanes * 2))):
+            unroll = unroll_of(-(-space.cols // (tile.lanes * splits)))
+            yield replace(tile, blocks=tile.blocks * splits, unroll=unroll, splits=splits)
+
+
+def _place(layout: ColumnLayout) -> tuple[float, ...]:
+    """Coordinates of a layout among its variants."""
+    return (
+        *(log2(layout.across), log2(layout.lanes), 2 * log2(layout.vector)),
+        *(2 * layout.resident, log2(layout.splits)),
+    )
 
 
 def _measure(program: TensorProgram, space: RowSpace) -> Facts:

@@ -5,23 +5,27 @@ Broadcasts, transposes, slices, pads, concats and gathers of inputs are index ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import log2
 
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
 from mlirstitch.lowering.kernel.flat_kernel import FlatKernel, FlatLayout, dry_kernel, flat_elements, refuse_reduction
+from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.kernel_template import KernelTemplate, OpenKernel
 from mlirstitch.lowering.kernel.schedule_checks import check_flat_schedule
 from mlirstitch.lowering.kernel.tensor_program import Computed, TensorProgram
+from mlirstitch.lowering.kernel.variants import nearest_first, powers_of_two
 from mlirstitch.passes.stitching.template import Cluster, Schedule
-from mlirstitch.target import Target
+from mlirstitch.target import GRID_X_LIMIT, Target
 
 THREADS = 256
 MAX_VECTOR = 8
 MIN_CHUNKS = 1024
 """Below this many chunks, a remainder is not worth a second copy of the body."""
 
+MAX_UNROLL = 4
 MAX_UNROLLED_OPS = 256
 WAVES_BEFORE_UNROLL = 8
 """Waves of full multiprocessors from which on a thread takes several chunks."""
@@ -50,11 +54,28 @@ class ElementwiseTemplate(KernelTemplate[int, FlatLayout]):
         unroll = 1
         chunks = space // vector
         resident = target.sms * target.max_threads_per_sm
-        while unroll < 4 and 2 * unroll * ops <= MAX_UNROLLED_OPS and chunks >= resident * WAVES_BEFORE_UNROLL * unroll:
+        while (
+            unroll < MAX_UNROLL
+            and 2 * unroll * ops <= MAX_UNROLLED_OPS
+            and chunks >= resident * WAVES_BEFORE_UNROLL * unroll
+        ):
             unroll *= 2
         best = FlatLayout.over(space, vector, unroll, THREADS, target.sms)
         scalar = FlatLayout.over(space, 1, 1, THREADS, target.sms)
         return [best] if vector == 1 else [best, scalar]
+
+    def variants(self, program: TensorProgram, space: int, target: Target) -> Iterator[FlatLayout]:
+        """Other block sizes, narrower accesses, more or fewer chunks a thread."""
+        best = self.layouts(program, space, target)[0]
+        found: list[FlatLayout] = []
+        for vector in powers_of_two(1, best.vector):
+            chunks = max(1, space // vector)
+            for threads in powers_of_two(WARP, target.max_threads_per_block):
+                for unroll in powers_of_two(1, MAX_UNROLL):
+                    blocks = -(-chunks // (threads * unroll))
+                    if threads * unroll <= chunks + WARP and blocks <= GRID_X_LIMIT:
+                        found.append(FlatLayout(space, threads, blocks, vector, unroll))
+        yield from nearest_first(best, found, lambda x: (log2(x.threads), 2 * log2(x.vector), log2(x.unroll)))
 
     def schedule(self, cluster: Cluster, space: int, layout: FlatLayout) -> Schedule:
         """The schedule that describes a layout."""

@@ -9,7 +9,7 @@ that long sums neither stall nor lose more than a blocked BLAS does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -22,13 +22,15 @@ from mlirstitch.lowering.kernel.builder import Value
 from mlirstitch.lowering.kernel.combiner import results_together
 from mlirstitch.lowering.kernel.evaluate import Evaluator
 from mlirstitch.lowering.kernel.flat_kernel import FlatKernel, FlatLayout, dry_kernel, flat_elements
+from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import ZERO, Expr, Symbol, symbol
 from mlirstitch.lowering.kernel.kernel_template import KernelTemplate, OpenKernel, schemes_of
 from mlirstitch.lowering.kernel.linalg_body import LinalgOp
 from mlirstitch.lowering.kernel.schedule_checks import check_flat_schedule
 from mlirstitch.lowering.kernel.tensor_program import Computed, Indices, TensorProgram
+from mlirstitch.lowering.kernel.variants import powers_of_two
 from mlirstitch.passes.stitching.template import Cluster, Schedule
-from mlirstitch.target import Target
+from mlirstitch.target import GRID_X_LIMIT, Target
 
 THREADS = 128
 BLOCK = 128
@@ -56,6 +58,13 @@ class LoopNestTemplate(KernelTemplate[int, FlatLayout]):
     def layouts(self, program: TensorProgram, space: int, target: Target) -> Sequence[FlatLayout]:
         """A thread per element."""
         return [FlatLayout.over(space, 1, 1, THREADS, target.sms)]
+
+    def variants(self, program: TensorProgram, space: int, target: Target) -> Iterator[FlatLayout]:
+        """Other block sizes."""
+        for threads in powers_of_two(WARP, target.max_threads_per_block):
+            blocks = -(-space // threads)
+            if threads < space + WARP and blocks <= GRID_X_LIMIT:
+                yield FlatLayout(space, threads, blocks, 1, 1)
 
     def schedule(self, cluster: Cluster, space: int, layout: FlatLayout) -> Schedule:
         """The schedule that describes a layout."""

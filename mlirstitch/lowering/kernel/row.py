@@ -7,7 +7,7 @@ block; a row that does not fit into registers is staged in shared memory, or rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mlirstitch.errors import PassError
@@ -33,6 +33,7 @@ from mlirstitch.lowering.kernel.reduction_facts import (
 )
 from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout
 from mlirstitch.lowering.kernel.row_space import RowSpace
+from mlirstitch.lowering.kernel.row_variants import row_variants
 from mlirstitch.lowering.kernel.schedule_checks import check_row_schedule, check_shared_work
 from mlirstitch.lowering.kernel.staging import Staged, Staging, fitting, staged_tensors
 from mlirstitch.lowering.kernel.tensor_program import Argument, TensorProgram
@@ -93,6 +94,14 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
             staged = staged_layout(_staged(program, space), space, layouts[0], target)
             layouts = [staged, *layouts] if staged is not None else layouts
         return layouts
+
+    def variants(self, program: TensorProgram, space: RowSpace, target: Target) -> Iterator[RowLayout]:
+        """Other block sizes and widths, values kept in other places, rows shared by other numbers of blocks."""
+        facts = _measure(program, space)
+        widest = widest_vector(space, lambda width: _dry_kernel(program, space, width))
+        best = row_layouts(space, facts, widest, can_split(program, space), target)[0]
+        staged = _staged(program, space) if facts.passes > 1 else []
+        return row_variants(best, space, facts, widest, staged, can_split(program, space), target)
 
     def schedule(self, cluster: Cluster, space: RowSpace, layout: RowLayout) -> Schedule:
         """The schedule that describes a layout."""

@@ -6,7 +6,7 @@ enough; totals over the rows need no room and go with any schedule of rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from mlirstitch.errors import PassError
@@ -35,6 +35,7 @@ from mlirstitch.lowering.kernel.row import (
 from mlirstitch.lowering.kernel.row_column_kernel import RowColumnKernel, RowColumnLayout
 from mlirstitch.lowering.kernel.row_column_space import RowColumnSpace
 from mlirstitch.lowering.kernel.row_kernel import RowLayout
+from mlirstitch.lowering.kernel.row_variants import row_variants
 from mlirstitch.lowering.kernel.schedule_checks import check_row_column_schedule, check_workspace
 from mlirstitch.lowering.kernel.staging import Staged, staged_tensors
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
@@ -83,6 +84,21 @@ class RowColumnTemplate(KernelTemplate[RowColumnSpace, RowColumnLayout]):
             layout = replace(layout, rows_per_block=rows)
         per_sm = 1 if 2 * layout.shared_bytes > target.shared_bytes_sm else target.max_threads_per_sm // layout.threads
         return [_in_turns(space, layout, max(1, per_sm) * target.sms, TOTAL_PARTS)]
+
+    def variants(self, program: TensorProgram, space: RowColumnSpace, target: Target) -> Iterator[RowColumnLayout]:
+        """Other block sizes and widths, more or fewer blocks; values kept in other places where columns allow it."""
+        facts = _measure(program, space)
+        best = self.layouts(program, space, target)[0]
+        widest = widest_vector(space, lambda width: _dry_kernel(program, space, width))
+        columns = _has_columns(space)
+        staged = _staged(program, space) if facts.passes > 1 else []
+        values = max(1, facts.live) + sum(len(running_types(node)) for node in space.downs) if columns else 0
+        for layout in row_variants(best, space, facts, widest, staged, False, target):
+            per_thread = layout.vector * -(-space.cols // (layout.vector * layout.lanes))
+            if columns and (not layout.resident or per_thread * values > REGISTER_VALUES[max(WARP, layout.threads)]):
+                continue
+            for blocks in (best.blocks, 2 * target.sms, target.sms):
+                yield _in_turns(space, layout, blocks, PARTS if columns else TOTAL_PARTS)
 
     def schedule(self, cluster: Cluster, space: RowColumnSpace, layout: RowColumnLayout) -> Schedule:
         """The schedule that describes a layout."""
@@ -204,5 +220,5 @@ def _layout_of(schedule: Schedule) -> RowColumnLayout:
         int(schedule.parameter("unroll", 1)),
         1,
         schedule.shared_bytes if schedule.parameter("mode") == "staged" else 0,
-        int(schedule.parameter("group", 1)),
+        group=int(schedule.parameter("group", 1)),
     )

@@ -76,7 +76,16 @@ class Template(Protocol):
         ...
 
 
-__all__ = ["Cluster", "Schedule", "Template", "find_template", "register_template", "templates"]
+__all__ = [
+    "MOST_CANDIDATES",
+    "Cluster",
+    "Schedule",
+    "Template",
+    "find_candidates",
+    "find_template",
+    "register_template",
+    "templates",
+]
 
 _REGISTRY: dict[str, Template] = {}
 
@@ -109,3 +118,17 @@ def find_template(cluster: Cluster, target: Target, among: Sequence[str] | None 
             return template, ""
         reasons.append(f"{template.name}: {reason}")
     return None, "; ".join(reasons)
+
+
+def find_candidates(cluster: Cluster, target: Target, limit: int = MOST_CANDIDATES) -> list[Schedule]:
+    """At most ``limit`` different legal schedules of all templates that apply, in order of preference.
+
+    Every one of them covers the cluster and fits the chip. Templates after the first get an eighth of the room each.
+    The list is the same in every process. Empty if no template applies.
+    """
+    offers: list[Sequence[Schedule]] = []
+    for template in templates():
+        if template.applies(cluster, target) is None:
+            offers.append(template.candidates(cluster, target, limit if not offers else max(1, limit // 8)))
+    others = [schedule for offer in offers[1:] for schedule in offer][: limit - 1]
+    return [*(offers[0][: limit - len(others)] if offers else ()), *others]
