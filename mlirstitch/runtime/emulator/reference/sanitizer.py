@@ -190,7 +190,7 @@ def _bytes_of(chunk: Chunk, lanes: Lanes, site: Site, values: Sequence[Array]) -
 
 
 _NAN_WORDS = np.array([0xFE00, 0xFFC0, 0xFFF8], np.uint16)
-"""Upper 16 bits of the NaNs of f16, of bf16 and f32, and of f64 that arithmetic makes, with the sign that is ignored."""
+"""Upper 16 bits of the NaNs that arithmetic makes, sign set: of f16, of bf16 and f32, of f64."""
 
 
 def _comparable(stored: Array) -> Array:
