@@ -223,6 +223,16 @@ class Builder:
                 self.create("scf.yield", [], list(side()))
         return list(op.results)
 
+    def spin(self, again: Callable[[], Value]) -> None:
+        """Repeat ``again``, which computes a bool, as long as it is true. It is counted as one execution."""
+        op = self.create("scf.while", [], [], regions=2)
+        condition = op.regions[0].blocks.append()
+        with self._open(op, None if self.dry else condition, True, 1):
+            self.create("scf.condition", [], [again()])
+        rest = op.regions[1].blocks.append()
+        with self._open(op, None if self.dry else rest, True, 1):
+            self.create("scf.yield", [], [])
+
     @contextmanager
     def _open(
         self, op: Any, block: ir.Block | None, barrier: bool, trips: int | Fraction, executions: Fraction | None = None

@@ -66,7 +66,7 @@ class Partials:
         memory, index = evaluator.memory[tickets], builder.index(ticket)
         flag, zero = self.shared(1, builder.i32), builder.index_constant(0)
         executions = builder.scope.executions
-        _fence(builder)
+        fence(builder)
         builder.barrier()
         first = builder.compare("eq", builder.thread_id(), zero)
 
@@ -87,7 +87,7 @@ class Partials:
             return []
 
         def finish() -> list[Value]:
-            _fence(builder)
+            fence(builder)
             builder.branch(first, [], reset, None, executions / (threads * sharing))
             action()
             return []
@@ -99,7 +99,7 @@ class Partials:
         evaluator.accesses.bytes[tickets] += executions / (threads * sharing) * size
 
 
-def _fence(builder: Builder) -> None:
+def fence(builder: Builder) -> None:
     """Make this thread's accesses to global memory visible to the device, and see those made visible before."""
     ordering = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _ACQUIRE_RELEASE)
     builder.create("llvm.fence", [], [], {"ordering": ordering, "syncscope": ir.StringAttr.get("device")})

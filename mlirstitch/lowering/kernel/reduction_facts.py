@@ -98,8 +98,8 @@ def running_types(node: Computed) -> list[ir.Type]:
 
 
 def scratch_of(space: RowSpace, splits: int) -> tuple[tuple[str, int], ...]:
-    """The buffers that the partial results of a split kernel need: one for every running value."""
-    kinds = [kind for node in space.levels[0] for kind in running_types(node)]
+    """The buffers that blocks leave partial results in: one for every running value of every level."""
+    kinds = [kind for level in space.levels for node in level for kind in running_types(node)]
     return tuple((str(memory_type(kind)), splits * space.rows) for kind in kinds)
 
 

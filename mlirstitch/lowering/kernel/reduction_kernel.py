@@ -143,6 +143,10 @@ class ReductionKernel(ABC):
     def fold_threads(self, folds: Sequence[tuple[Fold, Partial]], thread: Thread) -> list[Partial]:
         """Fold the partial results of the threads that share a row; every one of them gets the result."""
 
+    def staged_chunk(self, chunk: Expr) -> Expr:
+        """Where in the block's shared memory a chunk of the row is staged, counted in chunks."""
+        return chunk
+
     # Order of things --------------------------------------------------------------------------------------------
 
     @property
@@ -277,7 +281,7 @@ class ReductionKernel(ABC):
         if tensor is None:
             return None
         builder, vector = self.builder, self.layout.vector
-        at = builder.index(chunk * vector)
+        at = builder.index(self.staged_chunk(chunk) * vector)
         if self._pass == tensor.first:
             value = evaluator.load_from(node.position, node.element, offset)
             staging.store(builder, tensor, at, scalar_ops.to_memory(builder, value))

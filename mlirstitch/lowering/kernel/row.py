@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
+from mlirstitch.lowering.kernel.exchange import ClusterExchange, Exchange, GridExchange, slot_bytes
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import Expr, stride_of, symbol
 from mlirstitch.lowering.kernel.kernel_body import KernelBody
@@ -28,13 +29,16 @@ from mlirstitch.lowering.kernel.reduction_facts import (
     partial_counts,
     power_of_two,
     reads_by_pass,
+    running_types,
     scratch_of,
     unroll_of,
 )
 from mlirstitch.lowering.kernel.row_kernel import RowKernel, RowLayout
 from mlirstitch.lowering.kernel.row_space import RowSpace
 from mlirstitch.lowering.kernel.row_variants import row_variants
-from mlirstitch.lowering.kernel.schedule_checks import check_row_schedule, check_shared_work
+from mlirstitch.lowering.kernel.schedule_checks import check_exchange, check_row_schedule, check_shared_work
+from mlirstitch.lowering.kernel.shared_row_kernel import SharedRowKernel
+from mlirstitch.lowering.kernel.shared_rows import CLUSTER, GRID, exchange_of, shared_layouts
 from mlirstitch.lowering.kernel.staging import Staged, Staging, fitting, staged_tensors
 from mlirstitch.lowering.kernel.tensor_program import Argument, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
@@ -83,7 +87,13 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
     def check(self, program: TensorProgram, space: RowSpace, target: Target) -> None:
         """Refuse rows that are columns of memory, and rows too few to fill the chip."""
         _measure(program, space)
-        _check_filled(program, space, target)
+        if _starves(program, space, space.rows, target):
+            blocks = self.layouts(program, space, target)[0].blocks
+            if _starves(program, space, blocks, target):
+                raise PassError(
+                    f"{space.rows} rows of {space.cols} elements, all needed at once, would keep {blocks} of "
+                    f"{target.sms} multiprocessors busy"
+                )
 
     def layouts(self, program: TensorProgram, space: RowSpace, target: Target) -> Sequence[RowLayout]:
         """The best layout, then the one that reads rows again in each pass."""
@@ -93,7 +103,8 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
         if layouts[0].mode == "loop" and facts.passes > 1:
             staged = staged_layout(_staged(program, space), space, layouts[0], target)
             layouts = [staged, *layouts] if staged is not None else layouts
-        return layouts
+        shared = shared_layouts(space, facts, vector, layouts[0], lambda: _staged(program, space), target)
+        return [*shared, *layouts]
 
     def variants(self, program: TensorProgram, space: RowSpace, target: Target) -> Iterator[RowLayout]:
         """Other block sizes and widths, values kept in other places, rows shared by other numbers of blocks."""
@@ -105,7 +116,8 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
 
     def schedule(self, cluster: Cluster, space: RowSpace, layout: RowLayout) -> Schedule:
         """The schedule that describes a layout."""
-        scheme = "grid" if layout.splits > 1 else scheme_in_block(layout.lanes)
+        scheme = layout.exchange or ("grid" if layout.splits > 1 else scheme_in_block(layout.lanes))
+        through_memory = layout.splits > 1 and layout.exchange != CLUSTER
         return Schedule(
             template=self.name,
             grid=(layout.blocks, 1, 1),
@@ -120,14 +132,19 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
                 *((("splits", layout.splits),) if layout.splits > 1 else ()),
             ),
             schemes=schemes_of(cluster, [(node, scheme) for level in space.levels for node in level]),
-            scratch=scratch_of(space, layout.splits) if layout.splits > 1 else (),
-            tickets=space.rows if layout.splits > 1 else 0,
+            scratch=scratch_of(space, layout.splits) if through_memory else (),
+            tickets=space.rows if through_memory else 0,
+            thread_block_cluster=(layout.splits, 1, 1) if layout.exchange == CLUSTER else (1, 1, 1),
+            cooperative=layout.exchange == GRID,
         )
 
     def layout(self, program: TensorProgram, space: RowSpace, schedule: Schedule, target: Target) -> RowLayout:
         """The layout that a schedule describes."""
         check_row_schedule(schedule, space.rows, space.cols, target)
         layout = _layout_of(schedule)
+        if layout.exchange:
+            check_exchange(schedule, space.rows, scratch_of(space, layout.splits))
+            return layout
         check_shared_work(schedule, can_split(program, space), scratch_of(space, layout.splits), space.rows)
         return layout
 
@@ -136,9 +153,17 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
         program, shared = kernel.program, kernel.place.shared
         staging = staging_of(_staged(program, space), space, layout, kernel.place)
         partials = None
-        if layout.splits > 1:
-            partials = Partials(kernel.first_workspace, partial_counts(space.levels[0]), shared)
-        RowKernel(program, space, layout, kernel.evaluator, shared, partials, staging=staging).emit()
+        if layout.splits > 1 and layout.exchange != CLUSTER:
+            nodes = [node for level in space.levels for node in level]
+            partials = Partials(kernel.first_workspace, partial_counts(nodes), shared)
+        if not layout.exchange:
+            RowKernel(program, space, layout, kernel.evaluator, shared, partials, staging=staging).emit()
+            return
+        kinds = [kind for level in space.levels for node in level for kind in running_types(node)]
+        exchange: Exchange = ClusterExchange(layout.splits, shared, slot_bytes(kinds))
+        if partials is not None:
+            exchange = GridExchange(partials, layout.splits, space.rows, len(space.levels))
+        SharedRowKernel(program, space, layout, kernel.evaluator, shared, staging=staging, exchange=exchange).emit()
 
 
 def scheme_in_block(lanes: int) -> str:
@@ -220,13 +245,9 @@ def check_access_order(
         raise PassError(f"the {space.cols} elements reduced for a result are not contiguous in any input")
 
 
-def _check_filled(program: TensorProgram, space: RowSpace, target: Target) -> None:
-    """Refuse few long rows that are needed again: several kernels that fill the chip are faster than one that idles."""
-    if space.rows * STARVED <= target.sms and space.rows * space.cols >= MUCH and not can_split(program, space):
-        raise PassError(
-            f"{space.rows} rows of {space.cols} elements, all needed at once, would keep {space.rows} of "
-            f"{target.sms} multiprocessors busy"
-        )
+def _starves(program: TensorProgram, space: RowSpace, blocks: int, target: Target) -> bool:
+    """Whether ``blocks`` have so much to do that several kernels that fill the chip are faster than one that idles."""
+    return blocks * STARVED <= target.sms and space.rows * space.cols >= MUCH and not can_split(program, space)
 
 
 def row_layouts(space: RowSpace, facts: Facts, vector: int, splittable: bool, target: Target) -> list[RowLayout]:
@@ -291,4 +312,5 @@ def _layout_of(schedule: Schedule) -> RowLayout:
         int(schedule.parameter("unroll", 1)),
         int(schedule.parameter("splits", 1)),
         schedule.shared_bytes if schedule.parameter("mode") == "staged" else 0,
+        exchange_of(schedule),
     )

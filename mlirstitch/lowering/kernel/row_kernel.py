@@ -32,6 +32,8 @@ class RowLayout:
         unroll: chunks per iteration of the loop schedule.
         splits: blocks that share a row (then a block holds a part of one row).
         shared_bytes: dynamic shared memory in which the loop schedule keeps what several passes read.
+        exchange: how the blocks that share a row tell each other their results: "cluster", "grid", or "" where the
+            block that finishes last folds those of the others.
     """
 
     lanes: int
@@ -42,6 +44,7 @@ class RowLayout:
     unroll: int = 1
     splits: int = 1
     shared_bytes: int = 0
+    exchange: str = ""
 
     @property
     def mode(self) -> str:
@@ -49,8 +52,8 @@ class RowLayout:
         return "resident" if self.resident else "staged" if self.shared_bytes else "loop"
 
     def staged_columns(self, cols: int) -> int:
-        """Columns of ``cols`` that are staged: those in chunks that every thread has. The rest stay in registers."""
-        return cols // (self.lanes * self.vector) * self.lanes * self.vector
+        """Columns of ``cols`` that a block stages: chunks that every thread has. The rest stay in registers."""
+        return cols // (self.lanes * self.splits * self.vector) * self.lanes * self.vector
 
     @property
     def threads(self) -> int:

@@ -136,8 +136,39 @@ def check_shared_work(schedule: Schedule, splittable: bool, scratch: tuple[tuple
     check_workspace(schedule, scratch, tickets)
 
 
-def check_workspace(schedule: Schedule, scratch: tuple[tuple[str, int], ...], tickets: int) -> None:
-    """Refuse a schedule whose buffers are not ``scratch`` and ``tickets``."""
+def check_exchange(schedule: Schedule, rows: int, scratch: tuple[tuple[str, int], ...]) -> None:
+    """Refuse a schedule whose blocks cannot tell each other their parts of ``rows`` rows.
+
+    In thread-block clusters they need no buffers, in the grid ``scratch`` and a ticket a row.
+
+    Raises:
+        PassError: the clusters are not the blocks of a row, the buffers are others, or a row has less than a block.
+    """
+    lanes, splits = int(schedule.parameter("lanes")), int(schedule.parameter("splits", 1))
+    if lanes <= WARP:
+        _refuse("lanes", lanes, f"more than {WARP}, because blocks share a row")
+    if schedule.cooperative:
+        if schedule.cluster_blocks > 1 or splits < 2:
+            _refuse("cooperative", "set", "left out: blocks of the grid share no rows")
+        check_workspace(schedule, scratch, rows, exchange=True)
+        return
+    if schedule.thread_block_cluster != (splits, 1, 1) or splits & (splits - 1) or splits > WARP:
+        wanted = f"{splits}, 1, 1 (the blocks of a row, a power of two)"
+        _refuse("thread_block_cluster", ", ".join(map(str, schedule.thread_block_cluster)), wanted)
+    check_workspace(schedule, (), 0, exchange=True)
+
+
+def check_workspace(
+    schedule: Schedule, scratch: tuple[tuple[str, int], ...], tickets: int, exchange: bool = False
+) -> None:
+    """Refuse a schedule whose buffers are not ``scratch`` and ``tickets``.
+
+    ``exchange``: its blocks may be clusters, or wait for each other.
+    """
+    if not exchange and schedule.cluster_blocks != 1:
+        _refuse("thread_block_cluster", ", ".join(map(str, schedule.thread_block_cluster)), "1, 1, 1")
+    if not exchange and schedule.cooperative:
+        _refuse("cooperative", "set", "left out: no block waits for another")
     if schedule.scratch != scratch:
         _refuse("scratch", list(schedule.scratch), f"{list(scratch)}")
     if schedule.tickets != tickets:
@@ -155,7 +186,8 @@ def _blocks(blocks: int, groups: int, splits: int, shape: str) -> None:
 def _mode(schedule: Schedule, elements: int, threads: int, splits: int) -> None:
     """``elements`` are folded by ``threads`` of each of ``splits`` blocks; resident ones are all unrolled."""
     mode = schedule.parameter("mode")
-    if mode == "staged" and schedule.template in _STAGING and schedule.shared_bytes > 0 and splits == 1:
+    alone = splits == 1 or schedule.cooperative or schedule.cluster_blocks > 1  # every block keeps its part
+    if mode == "staged" and schedule.template in _STAGING and schedule.shared_bytes > 0 and alone:
         return  # what does not fit into the shared memory it asks for is read again
     if mode not in ("resident", "loop"):
         staged = ", or staged with shared_bytes and no splits" if schedule.template in _STAGING else ""

@@ -71,6 +71,7 @@ class Built:
                 checks=checks,
                 seed=seed,
                 sanitize=sanitize,
+                cooperative=self.schedule.cooperative,
             )
             self.counted.append(counted)
         if self.schedule.tickets:
