@@ -19,6 +19,10 @@ MOST_CHUNKS_UNROLLED = 16
 MOST_PARTS = 64
 """Running values of blocks that are folded at once: all of them are in registers."""
 
+MOST_TILE = 1024
+MOST_TASKS = 64
+"""Parts of a tile that one thread may take: they are all unrolled."""
+
 _STAGING = ("row", "row_column")
 """Templates that can keep rows in shared memory."""
 
@@ -125,6 +129,62 @@ def check_row_column_schedule(schedule: Schedule, rows: int, cols: int, columns:
         _refuse("mode", schedule.parameter("mode"), "resident, because columns have running values")
     _mode(schedule, cols, lanes, 1)
     _unroll(numbers)
+
+
+def check_tile_schedule(
+    schedule: Schedule, extents: tuple[int, int], batches: int, widest: tuple[int, int], target: Target
+) -> None:
+    """Refuse a schedule whose tiles do not cover ``batches`` planes of ``extents``, along the two axes.
+
+    ``widest`` are the largest vectors that every access along an axis can take.
+
+    Raises:
+        PassError: a parameter is missing, unknown or out of range, or does not fit the others.
+    """
+    check_shared_work(schedule, False, (), 0)
+    numbers = _parameters(schedule, {"across": None, "down": None, "vector_down": None})
+    blocks, threads = _along_x(schedule, target)
+    if threads < WARP or threads % WARP:
+        _refuse("block x", threads, f"a multiple of {WARP}")
+    wanted = batches
+    vectors = {"vector": schedule.vector, "vector_down": numbers["vector_down"]}
+    names = ("across", "down")
+    for (what, vector), name, extent, most in zip(vectors.items(), names, extents, widest, strict=True):
+        if not 1 <= vector <= most or most % vector:
+            _refuse(what, vector, f"a divisor of {most}")
+        tile = numbers[name]
+        if not 1 <= tile <= MOST_TILE or tile % vector:
+            _refuse(name, tile, f"a multiple of {what} = {vector}, at most {MOST_TILE}")
+        wanted *= -(-extent // tile)
+    tasks = (numbers["across"] // schedule.vector) * (numbers["down"] // numbers["vector_down"])
+    if tasks > threads * MOST_TASKS:
+        _refuse("block x", threads, f"at least {-(-tasks // MOST_TASKS)} for {tasks} tasks of a tile")
+    if blocks != wanted:
+        _refuse("grid x", blocks, f"{wanted}, one for every tile")
+
+
+def check_scatter_schedule(schedule: Schedule, rows: int, cols: int, target: Target) -> None:
+    """Refuse a schedule that does not give every stretch of each of ``rows`` rows of ``cols`` columns to one warp.
+
+    Raises:
+        PassError: a parameter is missing, unknown or out of range, or does not fit the others.
+    """
+    check_workspace(schedule, (), 0)
+    numbers = _parameters(schedule, {"chunks": None, "tiles": None})
+    blocks, threads = _along_x(schedule, target)
+    chunks, tiles = numbers["chunks"], numbers["tiles"]
+    if threads < WARP or threads % WARP:
+        _refuse("block x", threads, f"a multiple of {WARP}")
+    vector = _vector(schedule, WIDEST_VECTOR)
+    if cols % vector:
+        _refuse("vector", vector, f"a divisor of the {cols} columns")
+    if not 1 <= chunks * vector <= MOST_RESIDENT_ELEMENTS:
+        _refuse("chunks", chunks, f"1 to {MOST_RESIDENT_ELEMENTS // vector}")
+    wanted = -(-cols // (vector * chunks * WARP))
+    if tiles != wanted:
+        _refuse("tiles", tiles, f"{wanted} for {cols} columns, {vector * chunks * WARP} a warp")
+    units = rows * tiles
+    _blocks(blocks, -(-units // (threads // WARP)), 1, f"{rows} rows, {tiles} warps each, {threads // WARP} a block")
 
 
 def check_shared_work(schedule: Schedule, splittable: bool, scratch: tuple[tuple[str, int], ...], tickets: int) -> None:
