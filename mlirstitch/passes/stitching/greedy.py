@@ -188,7 +188,7 @@ class _Run:
     # Duplicates
 
     def _duplicate(self, sets: dict[int, set[int]]) -> None:
-        """Dissolve clusters of pure movement into all that read them, consumers first."""
+        """Dissolve clusters of pure movement into all that read them, consumers first; each takes what it needs."""
         everywhere: set[int] = set()
         for name in reversed(list(sets)):
             nodes = sets[name]
@@ -196,12 +196,22 @@ class _Run:
                 continue
             targets = {target for node in nodes for target in self.graph.successors[node]} - nodes
             readers = [other for other, theirs in sets.items() if other != name and theirs & targets]
+            needed = {other: self._needed(nodes, sets[other]) for other in readers}
             hidden = everywhere | nodes
-            if readers and all(self.judge.why_apart(sets[other], nodes, hidden) is None for other in readers):
+            if readers and all(self.judge.why_apart(sets[other], needed[other], hidden) is None for other in readers):
                 everywhere = hidden
                 for other in readers:
-                    sets[other] |= nodes
+                    sets[other] |= needed[other]
                 del sets[name]
+
+    def _needed(self, nodes: set[int], reader: set[int]) -> set[int]:
+        """The nodes that a reader depends on without leaving the set."""
+        found: set[int] = set()
+        for node in sorted(nodes, reverse=True):
+            targets = self.graph.successors[node]
+            if any(target in reader or target in found for target in targets):
+                found.add(node)
+        return found
 
     # What a user is told
 

@@ -114,6 +114,14 @@ def test_a_transpose_that_two_matmuls_read_is_computed_by_both() -> None:
     assert plan.duplicated() == {0}
 
 
+def test_a_kernel_takes_no_movement_that_only_another_one_needs() -> None:
+    text = Text(x="4x16", y="4x8", w="8x16")
+    turned = text.transpose("%w")
+    back = text.transpose(turned)
+    _, plan = _plan(text.module(text.matmul("%x", turned), text.matmul("%y", back)))
+    assert _nodes(plan) == [(0, 1, 3), (0, 2)]
+
+
 def test_a_returned_transpose_is_stored_once() -> None:
     text = Text(x="4x16", y="4x16", w="8x16")
     turned = text.transpose("%w")
