@@ -35,6 +35,7 @@ from mlirstitch.driver.torch_import.constants import dense_text, lift_splats
 from mlirstitch.driver.torch_import.decompositions import decomposition_table
 from mlirstitch.driver.torch_import.empty_tensors import fold_empty_tensors
 from mlirstitch.driver.torch_import.exporting import export_failure, export_program, parameter_names
+from mlirstitch.driver.torch_import.lifted_ops import lift_ops
 from mlirstitch.driver.torch_import.program import Argument, FlatProgram, Result, flatten_program, literal_targets
 from mlirstitch.errors import ImportFailure, MlirstitchError
 
@@ -115,7 +116,8 @@ def import_model(
     literals = {i: dense_text(value) for i, value in program.literals.items()}
     splats = lift_splats(program.graph)
     literals.update(enumerate(splats, len(program.arguments)))
-    text = repairs.finish(_lower(program.graph), _labels(program), literals)
+    cuts = lift_ops(program.graph)
+    text = repairs.finish(_lower(program.graph), _labels(program), literals, cuts)
     return _imported(program, text)
 
 

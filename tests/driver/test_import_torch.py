@@ -311,11 +311,9 @@ REFUSALS: dict[str, tuple[Callable[..., Any], str]] = {
     "sort": (sorting, r"aten.sort.*\(float32\[2, 3\]\) -> float32\[2, 3\], int64\[2, 3\]"),
     "data-dependent shape": (counting, r"aten.nonzero.*dynamic"),
     "data-dependent branch": (branching, "torch.export cannot trace"),
-    "prefix sum": (lambda x: x.cumsum(0), "aten.cumsum"),
     "top-k": (lambda x: x.topk(2), "aten.topk"),
-    "scatter": (lambda x: x.scatter(0, torch.zeros(1, 3, dtype=torch.long), x), "aten.scatter"),
-    "assignment through indices": (
-        lambda x: torch.index_put(x, (torch.tensor([1, 0]),), x),
+    "several values under a mask": (
+        lambda x: torch.index_put(x, (x > 0,), x[0]),
         r"aten.index_put.*not supported",
     ),
     "random numbers": (lambda x: x + torch.rand_like(x), "aten.rand_like"),

@@ -17,9 +17,12 @@ from mlirstitch.errors import ImportFailure
 _EAGER = "keep this part in eager PyTorch, or rewrite it with supported ops"
 _RANDOM = "draw random numbers outside and pass them in; put dropout into eval mode"
 _DYNAMIC = "the result's shape depends on tensor contents; use a mask of fixed shape (torch.where) instead"
-_SCAN = "a prefix scan is not compiled yet; a product with a triangular matrix of ones does the same"
+_SCAN = "this prefix scan is not compiled; cumsum, cumprod, cummax, cummin and logcumsumexp of real numbers are"
 _ORDER = "sorting is not compiled yet; max, min and argmax are"
-_WRITE = "writing through indices is not compiled yet; torch.where over a comparison of positions does the same"
+_WRITE = (
+    "this form of writing through indices is not compiled: a mask takes a single value, bools are not summed; "
+    "torch.where, or a sum of integers, does the same"
+)
 _COMPLEX = "compute with real and imaginary parts as two real tensors"
 
 REFUSED: dict[str, str] = {

@@ -14,6 +14,7 @@ from mlir.dialects import arith
 
 from mlirstitch.dialects import parse_module
 from mlirstitch.dialects.walk import walk
+from mlirstitch.driver.torch_import.splicing import Cut, splice
 
 # arith.cmpf predicates (ArithBase.td): o = ordered, u = unordered; oge, ogt, ole, olt = 3, 2, 5, 4.
 _GREATER = {2, 3, 9, 10}
@@ -28,14 +29,16 @@ class Labels:
     results: Sequence[Mapping[str, str]]
 
 
-def finish(text: str, labels: Labels, literals: Mapping[int, str]) -> str:
+def finish(text: str, labels: Labels, literals: Mapping[int, str], cuts: Sequence[Cut] = ()) -> str:
     """Parse the importer's text, repair it, and print it with locations.
 
-    ``literals`` maps an argument's position to the text of the dense attribute that replaces it.
+    ``literals`` maps an argument's position to the text of the dense attribute that replaces it; ``cuts`` are the ops
+    that were cut out of the program.
     """
     module = parse_module(text)
     with module.context:
         function = next(op.operation for op in module.body.operations if op.operation.name == "func.func")
+        splice(function, cuts)
         _label(function, labels)
         _write_literals(function, literals)
         for op in list(walk(module.operation)):

@@ -13,6 +13,7 @@ from mlir import ir
 
 from mlirstitch.lowering.kernel.index_expr import Expr, constant, floordiv, mod, unbounded
 from mlirstitch.passes.scan import ScanForm, scan_form, scan_problem
+from mlirstitch.passes.scatter import scatter_form
 from mlirstitch.passes.structured import REDUCTION, Structured, shape_of, structured
 
 _DROPPED_ATTRIBUTES = frozenset(("fastmath", "overflowFlags", "isExact", "nonNeg"))
@@ -138,6 +139,7 @@ class LinalgOp:
         body: the body.
         problem: why no kernel can compute it, or "".
         scan: how it scans a dim, if it is a scan.
+        scatter: the loop dim whose rows indices name, if it is a scatter.
     """
 
     op: ir.Operation
@@ -149,6 +151,7 @@ class LinalgOp:
     body: Body
     problem: str
     scan: ScanForm | None = None
+    scatter: int | None = None
 
     @property
     def is_reduction(self) -> bool:
@@ -215,10 +218,14 @@ def linalg_op(op: ir.Operation) -> LinalgOp | None:
     reduced = tuple(kind == REDUCTION for kind in view.iterators)
     extents = view.loop_sizes()
     scan = scan_form(view) if any(reduced) else None
+    scatter = scatter_form(view) if any(reduced) else None
+    scattered = None if scatter is None else scatter.dim
     if not problem:
         problem = _loop_problem(view, maps, extents, reduced, scan is not None)
     body, body_problem = _read_body(view.body)
-    return LinalgOp(op, view.inputs, view.inits, extents, reduced, tuple(maps), body, problem or body_problem, scan)
+    return LinalgOp(
+        op, view.inputs, view.inits, extents, reduced, tuple(maps), body, problem or body_problem, scan, scattered
+    )
 
 
 def _loop_problem(

@@ -15,6 +15,7 @@ from mlirstitch.dialects.locations import refusal
 from mlirstitch.lowering.kernel.combiner import Combiner
 from mlirstitch.lowering.kernel.linalg_body import Body, BodyOp, LinalgOp
 from mlirstitch.passes.scan import TOTAL
+from mlirstitch.passes.structured import constant_of
 
 _MERGES = frozenset(
     f"arith.{name}"
@@ -64,8 +65,8 @@ def _log_of_sum(body: Body, last: BodyOp, running: int) -> int | None:
 
 def _is_distance(body: Body, select: BodyOp, maximum: BodyOp) -> bool:
     """Whether ``select`` is 0 where the operands of ``maximum`` are equal, else the smaller less the larger."""
-    compare, zero, difference = (_producer(body, slot) for slot in select.operands)
-    if compare is None or zero is None or difference is None or difference.name != "arith.subf":
+    compare, difference = _producer(body, select.operands[0]), _producer(body, select.operands[2])
+    if compare is None or difference is None or difference.name != "arith.subf":
         return False
     minimum = _producer(body, difference.operands[0])
     pair = set(maximum.operands)
@@ -75,9 +76,18 @@ def _is_distance(body: Body, select: BodyOp, maximum: BodyOp) -> bool:
         and compare.name == "arith.cmpf"
         and set(compare.operands) == pair
         and ir.IntegerAttr(compare.attributes["predicate"]).value == _ORDERED_EQUAL
-        and zero.name == "arith.constant"
-        and ir.FloatAttr(zero.attributes["value"]).value == 0.0
+        and _is_zero(body, select.operands[1])
     )
+
+
+def _is_zero(body: Body, slot: int) -> bool:
+    """Whether a slot is the constant 0, written in the body or outside."""
+    producer = _producer(body, slot)
+    value = None if producer is None or producer.name != "arith.constant" else producer.attributes["value"]
+    for captured, outside in body.captures:
+        if captured == slot:
+            value = constant_of(outside)
+    return isinstance(value, ir.FloatAttr) and value.value == 0.0
 
 
 def _producer(body: Body, slot: int) -> BodyOp | None:

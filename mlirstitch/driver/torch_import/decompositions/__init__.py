@@ -11,6 +11,8 @@ from mlirstitch.driver.torch_import.decompositions import (
     pointwise,
     promotion,
     reductions,
+    scans,
+    scatters,
 )
 from mlirstitch.driver.torch_import.decompositions.registry import table_over as decomposition_table
 
@@ -23,4 +25,6 @@ __all__ = [
     "pointwise",
     "promotion",
     "reductions",
+    "scans",
+    "scatters",
 ]
