@@ -16,6 +16,7 @@ from mlirstitch.passes.normalize import (
     named_ops,
     reject_unsupported,
     returned_constants,
+    sink_products,
     sink_scalars,
     static_shapes,
 )
@@ -39,6 +40,7 @@ NORMALIZE_PASSES = (
     "cse",
     "normalize-dead-results",
     "normalize-fast-math",
+    "normalize-sink-products",
     "normalize-form-fma",
     "canonicalize",
     "cse",
@@ -69,6 +71,7 @@ __all__ = [
     "normalize_pipeline",
     "reject_unsupported",
     "returned_constants",
+    "sink_products",
     "sink_scalars",
     "static_shapes",
 ]

@@ -11,7 +11,15 @@ from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.passes.structured import defining_op, structured
 
 MAX_PARTS = 5
-REDUCTION_NAMES = {"add": "sum", "maximum": "max", "minimum": "min", "mul": "prod", "maxsi": "max", "minsi": "min"}
+REDUCTION_NAMES = {
+    "add": "sum",
+    "fma": "sum",
+    "maximum": "max",
+    "minimum": "min",
+    "mul": "prod",
+    "maxsi": "max",
+    "minsi": "min",
+}
 
 
 def cluster_label(cluster: Cluster) -> str:
