@@ -122,22 +122,14 @@ def _across_warps(
     """Fold the warps' results, which :func:`_halved` left, through shared memory; every thread gets the totals."""
     builder = groups[0].folds[0].builder
     buffers = [[shared(len(group.folds) * warps, kind) for kind in group.folds[0].types()] for group in groups]
-    # With pairs the first lane of each half writes: its half's total, or for a single reduction what the other writes.
-    writers = WARP // 2 if any(group.is_pair for group in groups) else WARP
-    half = builder.index_constant(WARP // 2)
-
-    def write() -> list[Value]:
-        for group, slots in zip(groups, buffers, strict=True):
-            slot = warp
-            if group.is_pair:
-                which = builder.arith("divui", lane, half)
-                slot = builder.arith("addi", builder.arith("muli", which, builder.index_constant(warps)), warp)
-            for value, buffer in zip(group.values[0], slots, strict=True):
-                builder.create("memref.store", [], [scalar_ops.to_memory(builder, value), buffer, slot])
-        return []
-
-    in_half = lane if writers == WARP else builder.arith("remui", lane, builder.index_constant(writers))
-    builder.branch(builder.compare("eq", in_half, builder.index_constant(0)), [], write)
+    # All lanes of a warp, or of its half, hold the same bits and store them: cheaper than a branch around one store.
+    for group, slots in zip(groups, buffers, strict=True):
+        slot = warp
+        if group.is_pair:
+            which = builder.arith("divui", lane, builder.index_constant(WARP // 2))
+            slot = builder.arith("addi", builder.arith("muli", which, builder.index_constant(warps)), warp)
+        for value, buffer in zip(group.values[0], slots, strict=True):
+            builder.create("memref.store", [], [scalar_ops.to_memory(builder, value), buffer, slot])
     builder.barrier()
     return [
         total
