@@ -12,6 +12,7 @@ from mlirstitch.lowering.kernel.resources import bound_launch
 from mlirstitch.lowering.kernel.row import RowTemplate
 from mlirstitch.lowering.kernel.row_column import RowColumnTemplate
 from mlirstitch.lowering.kernel.scan import ScanTemplate
+from mlirstitch.lowering.kernel.scatter import ScatterTemplate
 from mlirstitch.lowering.kernel.tile import TileTemplate
 from mlirstitch.passes.stitching.template import Cluster, Schedule, register_template, templates
 from mlirstitch.target import Target
@@ -24,6 +25,7 @@ register_template(ColumnTemplate())
 register_template(RowColumnTemplate())
 register_template(ScanTemplate())
 register_template(TileTemplate())
+register_template(ScatterTemplate())
 register_template(ElementwiseTemplate())
 register_template(LoopNestTemplate())
 
