@@ -177,6 +177,14 @@ def _constant_integer(builder: Builder, value: Value) -> int | None:
     return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
 
 
+def _extf(builder: Builder, operands: list[Value], kind: ir.Type, attributes: dict[str, ir.Attribute]) -> Value | None:
+    """Halves widen lane by lane: LLVM splits the vector op from the last lane to the first, which costs registers."""
+    (x,) = operands
+    if not isinstance(element_of(x.type), ir.F16Type):
+        return None
+    return per_lane(builder, x, lambda lane: builder.emit("arith.extf", element_of(kind), [lane], attributes))
+
+
 def _fpowi(builder: Builder, operands: list[Value], kind: ir.Type, attributes: dict[str, ir.Attribute]) -> Value | None:
     """Small constant exponents by repeated multiplication (as eager does), others through ``powf``."""
     base, exponent = operands
@@ -289,6 +297,7 @@ def _classify(predicate: int, against_infinity: bool) -> Special:
 _OEQ, _OLT, _UNO = 1, 4, 14
 
 _SPECIAL: dict[str, Special] = {
+    "arith.extf": _extf,
     "math.sqrt": _sqrt,
     "math.fpowi": _fpowi,
     "math.absi": _absi,
