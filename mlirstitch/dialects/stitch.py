@@ -19,7 +19,7 @@ from mlirstitch.dialects.schedule import Schedule, schedule_from_attribute, sche
 from mlirstitch.dialects.walk import walk
 from mlirstitch.errors import PassError
 from mlirstitch.options import CompileOptions
-from mlirstitch.target import TARGETS
+from mlirstitch.target import TARGETS, Target
 
 T = TypeVar("T")
 PREFIX = "stitch."
@@ -209,6 +209,9 @@ NUMERICS = StitchAttribute(
 LIBRARY_MODE = StitchAttribute(
     "stitch.library", ("builtin.module",), STRING, "whether contractions may be library calls", _CHOICES["library"]
 )
+GRID_COMPOSITION = StitchAttribute(
+    "stitch.grid_composition", ("builtin.module",), UNIT, "blocks may wait for each other in cooperative launches"
+)
 NAME = StitchAttribute("stitch.name", (ARGUMENT, RESULT), STRING, "the user's name of the tensor")
 ROLE = StitchAttribute(
     "stitch.role", (ARGUMENT,), STRING, "what the argument is to the caller", ("input", "weight", "constant")
@@ -237,13 +240,14 @@ MEMBER = StitchAttribute(
     "stitch.cluster",
     ("linalg.*", "tensor.*"),
     INTEGERS,
-    "numbers of the clusters that compute the op; several where each computes it for itself",
+    "numbers of the clusters that compute the op; several where each computes it for itself. Before stitch-cluster: ops "
+    "with the same number become one cluster",
 )
 APART = StitchAttribute(
     "stitch.apart",
     ("func.func",),
     _array_of(FIELDS),
-    "tensors that go from one cluster to another through memory: clusters, ops, lines, rule, detail, tensor, bytes",
+    "tensors that go from one cluster to another through memory: clusters, places of the ops in them, ops, lines, rule, detail, tensor, bytes",
 )
 CLUSTER_NAME = StitchAttribute(
     "stitch.cluster", ("gpu.launch_func", "func.call"), STRING, "name of the cluster function this step computes"
@@ -322,6 +326,11 @@ ATTRIBUTES: tuple[StitchAttribute[Any], ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, StitchAttribute)
 )
 """Every attribute of the dialect, in the order of the levels that introduce them."""
+
+
+def target_of(module: ir.Operation) -> Target:
+    """The chip a module is compiled for, and what the compiler may do with it. Raises :class:`PassError` if unknown."""
+    return Target.parse(TARGET.require(module)).override(grid_composition=bool(GRID_COMPOSITION.get(module)))
 
 
 def verify(module: ir.Operation) -> None:

@@ -224,23 +224,31 @@ def emulate_command(ptx: str, **settings: Any) -> None:
 
 @cli.command("explain", epilog=EXIT_CODES)
 @click.argument("bundle", type=FilePath())
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def explain_command(bundle: str, as_json: bool) -> None:
+@click.option("--cluster", type=click.IntRange(min=0), metavar="N", help="Tell about cluster N alone.")
+@click.option(
+    "--why",
+    nargs=2,
+    metavar="OP OP",
+    help="Tell whether two ops share a kernel, where the value between them lives, and why not. An OP is 3.1 (op 1 of "
+    "cluster 3), 3, model.py:42, :42, or a pattern of labels (sum, 'exp*').",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report, or the answer, as JSON.")
+def explain_command(bundle: str, cluster: int | None, why: tuple[str, str] | None, as_json: bool) -> None:
     """Tell what BUNDLE launches: kernels with their ops, source lines and bytes, and what was left apart and why.
 
     \b
     Examples:
       mlirstitch explain model.bundle
+      mlirstitch explain model.bundle --cluster 3
+      mlirstitch explain model.bundle --why exp sum
+      mlirstitch explain model.bundle --why model.py:12 model.py:14
       mlirstitch explain model.bundle --json | python -m json.tool
     """
-    if as_json:
-        from mlirstitch.driver.report.explain import explain_json
+    from mlirstitch.driver.report.explain import explain_text_or_json
 
-        click.echo(explain_json(bundle))
-    else:
-        from mlirstitch.driver.report.explain_text import explain_text
-
-        click.echo(explain_text(bundle))
+    if cluster is not None and why:
+        raise click.UsageError("--cluster and --why are two questions: ask one")
+    click.echo(explain_text_or_json(bundle, cluster, why, as_json))
 
 
 @cli.command("bench", epilog=EXIT_CODES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,30 @@ def _kernel(name: str, steps: Sequence[Step]) -> Kernel:
     )
 
 
+def explain_text_or_json(path: str | Path, cluster: int | None, why: tuple[str, str] | None, as_json: bool) -> str:
+    """What ``mlirstitch explain`` prints: the whole report, one cluster, or why two ops are together or apart.
+
+    Raises BundleError, or MlirstitchError for a cluster or an op that the program does not have.
+    """
+    from mlirstitch.driver.report.explain_text import explain_text
+    from mlirstitch.driver.report.why_text import cluster_of, cluster_text, why_json, why_text
+
+    if cluster is None and why is None:
+        return explain_json(path) if as_json else explain_text(path)
+    report = read_bundle(path).report
+    if why is not None:
+        return _json(why_json(report, *why)) if as_json else why_text(report, *why)
+    number = cluster or 0
+    return _json(cluster_of(report, number)) if as_json else cluster_text(report, number)
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=1, sort_keys=True)
+
+
 def explain_json(path: str | Path) -> str:
     """The report of the bundle at ``path`` as JSON text. Raises BundleError."""
-    return json.dumps(explanation(read_bundle(path)), indent=1, sort_keys=True)
+    return _json(explanation(read_bundle(path)))
 
 
 def explanation(bundle: Bundle) -> dict[str, Any]:

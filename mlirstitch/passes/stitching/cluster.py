@@ -15,7 +15,6 @@ from mlirstitch.passes.stitching.graph import Graph, build_graph
 from mlirstitch.passes.stitching.greedy import GreedyClusterer
 from mlirstitch.passes.stitching.judge import Limits
 from mlirstitch.passes.structured import main_function
-from mlirstitch.target import Target
 
 
 @register_pass
@@ -26,6 +25,8 @@ class StitchCluster(Pass):
     Writes ``stitch.cluster = array<i64: n, ...>`` on every op that a kernel computes (several numbers where each of
     several kernels computes the op for itself), ``stitch.library`` on ops given to a library, and ``stitch.apart`` on
     ``@main``: one entry for every tensor that still goes from one kernel to another through memory, with the rule.
+    Ops that carry ``stitch.cluster`` already are kept together: those with the same number become one cluster, all
+    others are clustered around them, and the numbers are given anew. What cannot be one kernel is refused.
     Constants, fills, ``tensor.empty``, masks that read no tensor, and reshapes belong to whoever uses them.
     """
 
@@ -39,7 +40,7 @@ class StitchCluster(Pass):
         if main is None:
             return
         graph = build_graph(main)
-        target = Target.parse(stitch.TARGET.require(op))
+        target = stitch.target_of(op)
         clusterer = GreedyClusterer(Limits(self.max_ops, self.max_arguments))
         plan = clusterer.plan(graph, target, stitch.LIBRARY_MODE.require(op))
         check_plan(graph, plan)
@@ -57,13 +58,19 @@ def write_plan(graph: Graph, plan: FusionPlan) -> None:
     for node, numbers in places.items():
         stitch.MEMBER.set(graph.ops[node], tuple(numbers))
     with graph.function.context:
-        stitch.APART.set(graph.function, tuple(_entry(graph, pair, places) for pair in plan.apart))
+        stitch.APART.set(graph.function, tuple(_entry(graph, plan, pair, places) for pair in plan.apart))
 
 
-def _entry(graph: Graph, pair: Apart, places: dict[int, list[int]]) -> dict[str, ir.Attribute]:
+def _entry(graph: Graph, plan: FusionPlan, pair: Apart, places: dict[int, list[int]]) -> dict[str, ir.Attribute]:
     producer, consumer = graph.ops[pair.producer], graph.ops[pair.consumer]
+    clusters = [places[pair.producer][0], places[pair.consumer][0]]
+    positions = [
+        plan.clusters[number].nodes.index(node)
+        for number, node in zip(clusters, (pair.producer, pair.consumer), strict=True)
+    ]
     fields: dict[str, ir.Attribute] = {
-        "clusters": ir.DenseI64ArrayAttr.get([places[pair.producer][0], places[pair.consumer][0]]),
+        "clusters": ir.DenseI64ArrayAttr.get(clusters),
+        "positions": ir.DenseI64ArrayAttr.get(positions),
         "ops": ir.ArrayAttr.get([ir.StringAttr.get(producer.name), ir.StringAttr.get(consumer.name)]),
         "lines": ir.ArrayAttr.get(
             [ir.StringAttr.get(source_line(producer.location)), ir.StringAttr.get(source_line(consumer.location))]

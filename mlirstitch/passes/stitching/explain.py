@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import source_line, source_lines
 from mlirstitch.passes.stitching.cluster_name import op_label
 from mlirstitch.passes.stitching.fusion_plan import RULES, Rule
-from mlirstitch.passes.stitching.graph import build_graph, tensor_bytes
+from mlirstitch.passes.stitching.graph import Graph, build_graph, tensor_bytes
 from mlirstitch.passes.structured import block_ops, functions, main_function, symbol_name
 
 
@@ -27,6 +28,22 @@ class OpReport:
 
 
 @dataclass(frozen=True)
+class PairReport:
+    """An op of a cluster and another that reads its result inside the kernel.
+
+    ``producer`` and ``consumer`` are places among the cluster's ops; ``scheme`` says where the value lives: "thread" (a
+    register), "warp" (registers, by shuffles), "block" (shared memory), "cluster" (the shared memory of several
+    blocks) or "grid" (scratch in global memory).
+    """
+
+    producer: int
+    consumer: int
+    tensor: str
+    bytes: int
+    scheme: str
+
+
+@dataclass(frozen=True)
 class ClusterReport:
     """One call of a cluster function.
 
@@ -35,6 +52,7 @@ class ClusterReport:
         function: name of the cluster function; calls of one function share a kernel.
         lines: the user's source lines of this call.
         ops: what the kernel computes; fills, constants and reshapes are left out.
+        pairs: every tensor that goes from one of them to another, in order of consumers.
         library: routine that computes it, or "".
         template, grid, block, vector, shared_bytes: the schedule; "" and zeros for a library call.
         bytes_read, bytes_written: sizes of the tensors it reads and writes.
@@ -46,6 +64,7 @@ class ClusterReport:
     function: str
     lines: tuple[str, ...]
     ops: tuple[OpReport, ...]
+    pairs: tuple[PairReport, ...]
     library: str
     template: str
     grid: tuple[int, int, int]
@@ -62,11 +81,14 @@ class ClusterReport:
 class ApartReport:
     """A tensor that goes from one cluster to another through memory, and why.
 
-    ``reason`` says the rule in words; ``detail`` is what the templates answered.
+    ``producer`` and ``consumer`` are numbers of clusters, the positions places among their ops. ``reason`` says the
+    rule in words; ``detail`` is what the templates answered.
     """
 
     producer: int
     consumer: int
+    producer_position: int
+    consumer_position: int
     producer_op: str
     consumer_op: str
     producer_line: str
@@ -134,6 +156,7 @@ def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> Cluster
             )
             for op in graph.ops
         ),
+        pairs=tuple(_pairs(graph, {graph.number[op]: schemes.get(positions[op], "thread") for op in graph.ops})),
         library=stitch.LIBRARY.get(function) or "",
         template=schedule.template if schedule is not None else "",
         grid=schedule.grid if schedule is not None else (0, 0, 0),
@@ -149,14 +172,26 @@ def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> Cluster
     )
 
 
+def _pairs(graph: Graph, schemes: Mapping[int, str]) -> Iterator[PairReport]:
+    """Every tensor that goes from one node to another; ``schemes``: where each node's value lives."""
+    for consumer, values in enumerate(graph.reads):
+        for value in values:
+            producer = graph.producer.get(value)
+            if producer is not None:
+                yield PairReport(producer, consumer, str(value.type), tensor_bytes(value), schemes[producer])
+
+
 def _apart(entry: dict[str, ir.Attribute]) -> ApartReport:
     producer, consumer = ir.DenseI64ArrayAttr(entry["clusters"])
+    producer_position, consumer_position = ir.DenseI64ArrayAttr(entry["positions"])
     ops = _texts(entry["ops"])
     lines = _texts(entry["lines"])
     rule = ir.StringAttr(entry["rule"]).value
     return ApartReport(
         producer,
         consumer,
+        producer_position,
+        consumer_position,
         *ops,
         *lines,
         tensor=ir.StringAttr(entry["tensor"]).value,
