@@ -33,6 +33,11 @@ class CompileOptions:
         "who computes contractions: none = generated kernels for everything, auto = library calls for matmul-like ops",
         ("none", "auto"),
     )
+    grid_composition: str = option(
+        "off",
+        "whether blocks of a kernel may wait for each other through global memory, in cooperative launches: off or on",
+        ("off", "on"),
+    )
     from_level: str = option("linalg", "level of the input", LEVELS)
     to_level: str = option("ptx", "level to stop at", LEVELS)
     dump: str = option("", "folder that receives one file per level")

@@ -144,6 +144,7 @@ class _Run:
         if self.level == "linalg":
             invariants.check(self.module, "input")
             values = " ".join(f"{name}={getattr(self.options, name)}" for name in _OPTION_ATTRIBUTES)
+            values += f" grid-composition={self.options.grid_composition}"
             run_pipeline(self.module, f"builtin.module(stitch-set-module-attributes{{{values}}})")
         else:
             attributes = self.module.operation.attributes
@@ -151,6 +152,8 @@ class _Run:
                 for name in _OPTION_ATTRIBUTES:
                     if f"stitch.{name}" not in attributes:
                         attributes[f"stitch.{name}"] = ir.StringAttr.get(getattr(self.options, name))
+                if self.options.grid_composition == "on":
+                    attributes["stitch.grid_composition"] = ir.UnitAttr.get()
             invariants.check(self.module, self.level)
         self._collect()
 

@@ -88,7 +88,8 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
         """Refuse rows that are columns of memory, and rows too few to fill the chip."""
         _measure(program, space)
         if _starves(program, space, space.rows, target):
-            blocks = self.layouts(program, space, target)[0].blocks
+            best = self.layouts(program, space, target)[0]
+            blocks = space.rows if best.exchange == CLUSTER and best.mode == "loop" else best.blocks
             if _starves(program, space, blocks, target):
                 raise PassError(
                     f"{space.rows} rows of {space.cols} elements, all needed at once, would keep {blocks} of "

@@ -54,29 +54,33 @@ def shared_layouts(
     found: list[RowLayout] = []
     few = FEW_ROWS * space.rows <= target.sms
     if target.grid_composition and few and target.cluster_blocks * space.rows * FEW_ROWS <= target.sms:
-        found += _grid_layouts(space, facts, vector, staged, target)
+        blocks = min(target.sms // space.rows, space.cols // SHARED_PART)
+        found += _fitting_or_loop(space, facts, vector, blocks, GRID, staged, target)
     if target.cluster_blocks > 1:
         if few:
             most = min(target.cluster_blocks, target.sms // space.rows, space.cols // SHARED_PART)
-            found += _fitting(space, facts, vector, _floor_power_of_two(most), CLUSTER, staged, target)
+            found += _fitting_or_loop(space, facts, vector, _floor_power_of_two(most), CLUSTER, staged, target)
         if not best.resident and not _holds_everything(best, space, staged(), target):
             found += _smallest_cluster(space, facts, vector, staged, target)
     return list(dict.fromkeys(found))
 
 
-def _grid_layouts(
-    space: RowSpace, facts: Facts, vector: int, staged: Callable[[], Sequence[Staged]], target: Target
+def _fitting_or_loop(
+    space: RowSpace,
+    facts: Facts,
+    vector: int,
+    blocks: int,
+    exchange: str,
+    staged: Callable[[], Sequence[Staged]],
+    target: Target,
 ) -> list[RowLayout]:
-    """As many blocks a row as are surely resident; rows that do not fit are read again."""
-    blocks = min(target.sms // space.rows, space.cols // SHARED_PART)
-    if blocks < 2:
-        return []
-    found = _fitting(space, facts, vector, blocks, GRID, staged, target)
-    if not found:
-        lanes = target.max_threads_per_block
-        unroll = unroll_of(space.cols // vector // (lanes * blocks))
-        found = [RowLayout(lanes, 1, vector, False, space.rows * blocks, unroll, blocks, exchange=GRID)]
-    return found
+    """Rows shared by ``blocks`` blocks each, read again in every pass if they do not fit; none for fewer than two."""
+    found = _fitting(space, facts, vector, blocks, exchange, staged, target)
+    if found or blocks < 2:
+        return found
+    lanes = target.max_threads_per_block
+    unroll = unroll_of(space.cols // vector // (lanes * blocks))
+    return [RowLayout(lanes, 1, vector, False, space.rows * blocks, unroll, blocks, exchange=exchange)]
 
 
 def _smallest_cluster(

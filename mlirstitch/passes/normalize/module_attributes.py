@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlir import ir
 
+from mlirstitch.dialects.stitch import GRID_COMPOSITION
 from mlirstitch.errors import PassError
 from mlirstitch.options import CompileOptions, option
 from mlirstitch.passes.base import Pass, register_pass
@@ -30,6 +31,7 @@ DTYPES = {
 class SetModuleAttributes(Pass):
     """Write ``stitch.target``, ``stitch.numerics`` and ``stitch.library`` on the module, and fill in names and dtypes.
 
+    ``stitch.grid_composition`` is written where it is on.
     An option left empty keeps the attribute that is there, or writes the default. Arguments and results of ``@main``
     without ``stitch.name``, ``stitch.dtype`` or (arguments) ``stitch.role`` get ``arg0``, ``result0``, the signed dtype
     of their element type, and ``input``.
@@ -40,6 +42,7 @@ class SetModuleAttributes(Pass):
     target: str = option("", "chip to compile for; empty keeps what the module says, or takes the default")
     numerics: str = option("", "numerics contract: default, strict or fast-math")
     library: str = option("", "who computes contractions: none or auto")
+    grid_composition: str = option("", "whether blocks may wait for each other through global memory: off or on")
 
     def run(self, op: ir.Operation) -> None:
         defaults = CompileOptions()
@@ -49,11 +52,21 @@ class SetModuleAttributes(Pass):
             if given or key not in op.attributes:
                 value = given or getattr(defaults, name)
                 op.attributes[key] = ir.StringAttr.get(value, op.context)
+        self._set_grid_composition(op)
         _check(op)
         main = main_function(op)
         if main is not None:
             _fill(main, "arg_attrs", "arg", list(ir.FunctionType(_type(main)).inputs))
             _fill(main, "res_attrs", "result", list(ir.FunctionType(_type(main)).results))
+
+    def _set_grid_composition(self, op: ir.Operation) -> None:
+        if self.grid_composition not in ("", "off", "on"):
+            problem = f"grid-composition = {self.grid_composition!r} is not one of off, on"
+            raise PassError(problem, op=op.name, hint="choose off or on")
+        if self.grid_composition == "on":
+            GRID_COMPOSITION.set(op, True)
+        elif self.grid_composition == "off":
+            GRID_COMPOSITION.remove(op)
 
 
 def _check(module: ir.Operation) -> None:

@@ -27,7 +27,7 @@ class StitchSchedule(Pass):
     NAME = "stitch-schedule"
 
     def run(self, op: ir.Operation) -> None:
-        target = Target.parse(stitch.TARGET.require(op))
+        target = stitch.target_of(op)
         for function in functions(op):
             if stitch.CLUSTER.name not in function.attributes or stitch.LIBRARY.get(function) is not None:
                 continue
