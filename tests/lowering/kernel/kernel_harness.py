@@ -17,7 +17,7 @@ from mlirstitch.lowering.gpu_to_nvvm import GPU_TO_NVVM
 from mlirstitch.lowering.kernel import emit_kernel
 from mlirstitch.lowering.nvvm_to_ptx import NVVM_TO_PTX, extract_ptx
 from mlirstitch.passes.pipeline import run_pipeline
-from mlirstitch.passes.stitching.template import Cluster, Schedule, find_template
+from mlirstitch.passes.stitching.template import Cluster, Schedule, Template, find_template
 from mlirstitch.runtime import emulator
 from mlirstitch.runtime.emulator import LaunchCounters
 from mlirstitch.target import Target
@@ -87,16 +87,28 @@ def _storage(dtype: Any) -> Any:
 
 
 def build(
-    text: str, template: str | None = None, chip: str = "sm_90", which: int = 0, schedule: Schedule | None = None
+    text: str,
+    template: str | Template | None = None,
+    chip: str = "sm_90",
+    which: int = 0,
+    schedule: Schedule | None = None,
 ) -> Built:
-    """Compile the only function of ``text`` as one cluster; ``which`` picks among the template's schedules."""
+    """Compile the only function of ``text`` as one cluster; ``which`` picks among the template's schedules.
+
+    ``template`` is one by name, or one that is not registered.
+    """
     target = Target.parse(chip)
     with new_context() as context, ir.Location.unknown(context):
         source = ir.Module.parse(text)
         function = source.body.operations[0].operation
         cluster = Cluster.of_function(function)
-        found, why = find_template(cluster, target, [template] if template else None)
-        assert found is not None, why
+        if template is None or isinstance(template, str):
+            found, why = find_template(cluster, target, [template] if template else None)
+            assert found is not None, why
+            emit = emit_kernel
+        else:
+            found, emit = template, template.emit
+            assert (why := found.applies(cluster, target)) is None, why
         if schedule is None:
             options = found.schedules(cluster, target)
             schedule = options[min(which, len(options) - 1)]
@@ -106,7 +118,7 @@ def build(
         )
         block = module.body.operations[0].operation.regions[0].blocks[0]
         with ir.InsertionPoint(block), function.location:
-            kernel = emit_kernel(cluster, schedule, "kernel", target)
+            kernel = emit(cluster, schedule, "kernel", target)
         assert module.operation.verify()
         traffic = tuple(ir.DenseI64ArrayAttr(kernel.attributes["stitch.traffic"]))
         gpu_text = str(module)
