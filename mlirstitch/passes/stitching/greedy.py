@@ -9,6 +9,8 @@
 3. *Duplicates.* A movement or cast that several clusters read is computed by each of them and never stored, if each
    can; the bits are the same everywhere.
 
+Clusters that ``stitch.cluster`` asks for (see ``keep_together``) are made first and stay as they are.
+
 Every union keeps the contracted graph acyclic, saves bytes, and has a template that applies. Ties go by op order.
 """
 
@@ -24,6 +26,7 @@ from mlirstitch.passes.stitching.contraction import Contraction
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule
 from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
 from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
+from mlirstitch.passes.stitching.keep_together import contract_kept, kept_together
 from mlirstitch.passes.stitching.regions import level_regions, split_by_rows
 from mlirstitch.passes.structured import shape_of
 from mlirstitch.target import Target
@@ -37,16 +40,23 @@ class GreedyClusterer:
 
     def plan(self, graph: Graph, target: Target, library: str) -> FusionPlan:
         """Cluster ``graph``. Raises :class:`PassError` naming the op if no template can compute a node by itself."""
-        return _Run(graph, Judge(graph, target, library, self.limits)).plan()
+        return _Run(graph, Judge(graph, target, library, self.limits), target).plan()
 
 
 class _Run:
     """One run: the contracted graph and what was already refused."""
 
-    def __init__(self, graph: Graph, judge: Judge) -> None:
+    def __init__(self, graph: Graph, judge: Judge, target: Target) -> None:
         self.graph = graph
         self.judge = judge
         self.contraction = Contraction(graph.predecessors, graph.successors)
+        kept = kept_together(graph)
+        contract_kept(graph, kept, self.contraction, target)
+        self.kept = frozenset(node for wanted in kept for node in wanted.nodes)
+        for wanted in kept:
+            if len(wanted.nodes) > 1:
+                for node in wanted.nodes:
+                    judge.routines.pop(node, None)
         self.refused: dict[tuple[int, int, int, int], Refusal] = {}
         self.readers: dict[ir.Value, list[int]] = {}
         for node, values in enumerate(graph.reads):
@@ -73,7 +83,7 @@ class _Run:
 
         Such merges make no cycle; in ascending order neither do the steps between.
         """
-        for region in level_regions(self.graph, self.judge.anchors):
+        for region in level_regions(self.graph, self.judge.anchors | self.kept):
             if not self._merge_all(region):
                 for part in split_by_rows(self.graph, region):
                     self._merge_all(part)
@@ -81,12 +91,35 @@ class _Run:
 
     def _merge_all(self, nodes: list[int]) -> bool:
         """Merge ascending nodes into one cluster if a template takes them."""
-        if self.judge.why_no_stitch(nodes) is not None:
+        if self._encloses_kept(nodes) or self.judge.why_no_stitch(nodes) is not None:
             return False
         name = nodes[0]
         for node in nodes[1:]:
             name = self.contraction.merge(name, node)
         return True
+
+    def _encloses_kept(self, nodes: list[int]) -> bool:
+        """Some cluster that is kept as it is reads one of the nodes and feeds another: merging all makes a cycle."""
+        if not self.kept:
+            return False
+        below = self._reached(nodes, self.contraction.successors)
+        return any(node in self.kept for node in below & self._reached(nodes, self.contraction.predecessors))
+
+    def _reached(self, nodes: list[int], step: Callable[[int], list[int]]) -> set[int]:
+        """Clusters outside ``nodes`` on a path that starts among them."""
+        inside = {self.contraction.owner[node] for node in nodes}
+        stack = list(inside)
+        found: set[int] = set()
+        while stack:
+            for other in step(stack.pop()):
+                if other not in found and other not in inside:
+                    found.add(other)
+                    stack.append(other)
+        return found
+
+    def _is_kept(self, name: int) -> bool:
+        """The cluster was asked for as it is."""
+        return name in self.kept
 
     def _merge_in_rounds(self, neighbours: Callable[[int], list[int]]) -> None:
         """Merge each cluster with its first acceptable neighbour, round after round until nothing merges.
@@ -106,6 +139,8 @@ class _Run:
 
     def _why_apart(self, first: int, second: int) -> Refusal | None:
         """None if two clusters may merge. What the judge refused is remembered; cycles come and go with merges."""
+        if self._is_kept(first) or self._is_kept(second):
+            return Rule.KEPT, ""
         if not self.contraction.can_merge(first, second):
             return Rule.CYCLE, ""
         low, high = min(first, second), max(first, second)
@@ -192,13 +227,15 @@ class _Run:
         everywhere: set[int] = set()
         for name in reversed(list(sets)):
             nodes = sets[name]
-            if not self.judge.is_cheap(nodes) or nodes & self.graph.returned:
+            if not self.judge.is_cheap(nodes) or nodes & (self.graph.returned | self.kept):
                 continue
             targets = {target for node in nodes for target in self.graph.successors[node]} - nodes
             readers = [other for other, theirs in sets.items() if other != name and theirs & targets]
             needed = {other: self._needed(nodes, sets[other]) for other in readers}
             hidden = everywhere | nodes
-            if readers and all(self.judge.why_apart(sets[other], needed[other], hidden) is None for other in readers):
+            if not readers or any(self._is_kept(other) for other in readers):
+                continue
+            if all(self.judge.why_apart(sets[other], needed[other], hidden) is None for other in readers):
                 everywhere = hidden
                 for other in readers:
                     sets[other] |= needed[other]

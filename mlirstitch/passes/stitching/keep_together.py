@@ -1,0 +1,106 @@
+"""Ops that somebody wants in one kernel: ``stitch.cluster = array<i64: n>`` on ops before they are clustered.
+
+Ops with the same number become one cluster, exactly these and no others; all others are clustered around them. A set
+that no template can compute, or that cannot run as one kernel because of what lies between its ops, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from mlirstitch.dialects import stitch
+from mlirstitch.dialects.locations import refusal, source_line
+from mlirstitch.errors import PassError
+from mlirstitch.passes.stitching.contraction import Contraction
+from mlirstitch.passes.stitching.graph import Graph
+from mlirstitch.passes.stitching.template import find_template
+from mlirstitch.target import Target
+
+_LINES_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Nodes that become one cluster, ascending, and the number that their ops carry."""
+
+    number: int
+    nodes: tuple[int, ...]
+
+
+def kept_together(graph: Graph) -> tuple[Kept, ...]:
+    """The sets that the ops' attributes ask for, by number.
+
+    Raises :class:`PassError` for an op that is in several sets.
+    """
+    found: dict[int, list[int]] = {}
+    for node, op in enumerate(graph.ops):
+        numbers = stitch.MEMBER.get(op) or ()
+        if len(numbers) > 1:
+            raise refusal(
+                op,
+                f"stitch.cluster names the clusters {', '.join(map(str, numbers))}: an op is kept together with others "
+                "in one cluster",
+                "leave one number",
+            )
+        for number in numbers:
+            found.setdefault(number, []).append(node)
+    return tuple(Kept(number, tuple(found[number])) for number in sorted(found))
+
+
+def contract_kept(graph: Graph, kept: Sequence[Kept], contraction: Contraction, target: Target) -> None:
+    """Make each set one cluster of ``contraction``.
+
+    Raises:
+        PassError: no template computes a set, or an op outside of it reads one of its ops and feeds another.
+    """
+    for wanted in kept:
+        first, *others = wanted.nodes
+        if others:
+            template, reasons = find_template(graph.cluster(wanted.nodes), target)
+            if template is None:
+                raise _refuse(graph, wanted, f"no kernel template can compute them together: {reasons}")
+        name = contraction.owner[first]
+        for node in others:
+            other = contraction.owner[node]
+            if other == name:
+                continue
+            if not contraction.can_merge(name, other):
+                raise _refuse(graph, wanted, _what_lies_between(graph, wanted))
+            name = contraction.merge(name, other)
+
+
+def _what_lies_between(graph: Graph, wanted: Kept) -> str:
+    """Why a set is no single kernel: an op outside that reads the one and feeds the other."""
+    inside = set(wanted.nodes)
+    below: set[int] = set()
+    for node in range(len(graph.ops)):
+        if node not in inside and any(source in inside or source in below for source in graph.predecessors[node]):
+            below.add(node)
+    above: set[int] = set()
+    for node in reversed(range(len(graph.ops))):
+        if node not in inside and any(target in inside or target in above for target in graph.successors[node]):
+            above.add(node)
+    between = sorted(below & above)
+    if not between:
+        return "together with another stitch.cluster they would need each other's results"
+    op = graph.ops[between[0]]
+    return f"{op.name}{_at(op)} reads one of them and feeds another; give it the same number"
+
+
+def _refuse(graph: Graph, wanted: Kept, problem: str) -> PassError:
+    ops = [graph.ops[node] for node in wanted.nodes]
+    shown = ", ".join(f"{op.name}{_at(op)}" for op in ops[:_LINES_SHOWN])
+    more = f" and {len(ops) - _LINES_SHOWN} more" if len(ops) > _LINES_SHOWN else ""
+    return refusal(
+        ops[0],
+        f"stitch.cluster keeps {len(ops)} ops together as {wanted.number} ({shown}{more}): {problem}",
+        "give the ops different numbers, or none",
+    )
+
+
+def _at(op: ir.Operation) -> str:
+    line = source_line(op.location)
+    return f" at {line}" if line else ""
