@@ -262,6 +262,8 @@ TABLE = (
     Row(
         "sign: unsigned divided as signed", faults.renamed("arith.divui", "arith.divsi"), "unsigned quotients", NUMBERS
     ),
+    Row("precision: root left to LLVM", faults.root_by_llvm, "root", "PTX has"),
+    Row("shared memory: two tensors in one place", faults.STAGED_TOGETHER, "two long rows side by side", NUMBERS),
 )
 
 
