@@ -93,6 +93,7 @@ class ScanPass(ReductionKernel):
     def _emit_rows(self, thread: Thread) -> None:
         self._thread = thread
         self._tile: dict[int, tuple[Expr, Value]] = {}
+        self._buffers: dict[int, Value] = {}
         everything = self.outputs
         scanned = _depending(self.program, self.scans)
         self.outputs = tuple(i for i in everything if self.program.outputs[i].uid not in scanned)
@@ -214,7 +215,10 @@ class ScanPass(ReductionKernel):
         warps = self.layout.lanes // in_warp
         (kind,) = fold.types()
         width = max(1, scalar_ops.width_of(prefix))
-        buffer = self.shared(warps * across * width, kind)
+        key = id(fold.combiner.linalg)
+        if key not in self._buffers:
+            self._buffers[key] = self.shared(warps * across * width, kind)
+        buffer = self._buffers[key]
         warp = builder.arith("divui", self._thread.in_row, builder.index_constant(in_warp))
         place = builder.arith("remui", builder.thread_id(), builder.index_constant(across))
         chunk = builder.arith("muli", place, builder.index_constant(width))

@@ -34,8 +34,8 @@ MOST_ELEMENTS = 2**45
 OTHER_OPS = frozenset(("func.func", "func.return", "cf.assert"))
 
 HINTS = {
-    "tm_tensor": "scan, scatter, sort and top-k are not compiled yet; express the computation with gather, "
-    "element-wise ops and reductions, or keep this part of the model in eager PyTorch",
+    "tm_tensor": "write scans and scatters as linalg.generic (docs/architecture.md); express sort and top-k with "
+    "gather, element-wise ops and reductions, or keep this part of the model in eager PyTorch",
     "scf": "control flow on tensors is not compiled; unroll the loop in Python or trace the branch that is taken",
     "cf": "control flow on tensors is not compiled; unroll the loop in Python or trace the branch that is taken",
     "complex": "compute with real and imaginary parts as two tensors",
