@@ -27,7 +27,7 @@ def print_kernels(rows: Sequence[Row], file: TextIO) -> None:
 
     terminal = file.isatty()
     console = Console(file=file, width=None if terminal else 240, highlight=False)
-    title = "measured / bar, sm_90; ! is over the bar"
+    title = "measured / bar + allowance, sm_90; ! is over that"
     table = Table(title=title, title_justify="left", box=box.SIMPLE if terminal else None, pad_edge=False)
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("kernel", "schedule", "default", "peers") else "right")
@@ -65,6 +65,8 @@ def _compared(row: Row, name: str) -> str:
     value, limit = row["measured"][name], row["bar"].get(name)
     text = "no ptxas" if value is None else str(value)
     text += f" / {limit}" if limit is not None else " / -"
+    more = (row["allowance"] or {}).get(name)
+    text += f" + {more}" if more else ""
     return text + _mark(row, name)
 
 

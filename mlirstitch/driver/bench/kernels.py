@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlir import ir
@@ -17,7 +17,7 @@ from mlir import ir
 from mlirstitch.dialects import parse_module, stitch
 from mlirstitch.dialects.schedule import Schedule
 from mlirstitch.driver import ptxas
-from mlirstitch.driver.bench.kernel_bars import REGISTER_SLACK, Bar
+from mlirstitch.driver.bench.kernel_bars import REGISTER_SLACK, Allowance, Bar
 from mlirstitch.driver.bench.kernel_cases import KERNEL_CASES, KernelCase
 from mlirstitch.driver.bench.kernel_table import print_kernels
 from mlirstitch.driver.bench.ptx_figures import GlobalAccess, figures_of, kernel_texts
@@ -114,21 +114,23 @@ def _measure(case: KernelCase) -> Row:
     stitched = run_stages(source.text, options, source_name=source.name).texts["stitched"]
     default = _figures(case, stitched, None)
     measured = default if case.force is None else _figures(case, stitched, case.force(default.schedule))
-    verdicts = judge(measured, case.bar)
+    verdicts = judge(measured, case.bar, case.allowance)
     return {
         "kernel": case.name,
         "schedule": case.schedule,
         "measured": measured.to_json(),
         "default": default.to_json(),
         "bar": {name: limit for name, limit in vars(case.bar).items() if limit is not None},
+        "allowance": asdict(case.allowance) if case.allowance is not None else None,
         "peers": [peer.text for peer in case.peers],
         "verdicts": verdicts,
         "ok": all(verdicts.values()),
     }
 
 
-def judge(figures: Figures, bar: Bar) -> dict[str, bool]:
-    """Whether each figure holds its bar; figures without a bar, or not measured, are left out."""
+def judge(figures: Figures, bar: Bar, allowance: Allowance | None = None) -> dict[str, bool]:
+    """Whether each figure holds its bar and allowance; figures without a bar, or not measured, are left out."""
+    more = {"shuffles": allowance.shuffles, "statements": allowance.statements} if allowance is not None else {}
     limits = {
         "registers": bar.registers + REGISTER_SLACK,
         "shared_bytes": bar.shared_bytes,
@@ -141,7 +143,9 @@ def judge(figures: Figures, bar: Bar) -> dict[str, bool]:
     }
     found = {name: getattr(figures, name) for name in limits}
     held = {
-        name: found[name] <= limit for name, limit in limits.items() if limit is not None and found[name] is not None
+        name: found[name] <= limit + more.get(name, 0)
+        for name, limit in limits.items()
+        if limit is not None and found[name] is not None
     }
     largest = max((access["elements"] for access in figures.accesses), default=0)
     full = [access for access in figures.accesses if access["elements"] == largest]

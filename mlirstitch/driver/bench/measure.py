@@ -14,7 +14,10 @@ from mlirstitch.driver.bench.accuracy import EAGER_FACTOR, worst_output
 from mlirstitch.driver.bench.rows import BenchRequest, Measured
 from mlirstitch.driver.bench.workloads import DTYPES, Workload, get
 from mlirstitch.driver.compile import Compiled, compile
+from mlirstitch.driver.report.quantities import byte_size
 from mlirstitch.driver.report.summary import summarise, touches
+from mlirstitch.driver.report.why import all_pairs
+from mlirstitch.passes.op_kind import Kind
 from mlirstitch.runtime.program import Launch, Program
 from mlirstitch.runtime.run_report import RunReport
 from mlirstitch.target import Target
@@ -59,7 +62,18 @@ def _counted(compiled: Compiled, target: str) -> Measured:
         distinct_kernels=summary["distinct_kernels"],
         bytes={**summary["bytes"], "counted": None},
         peak_temporary_bytes=summary["peak_temporary_bytes"],
+        between=largest_between(compiled.report),
     )
+
+
+def largest_between(report: Mapping[str, Any]) -> str:
+    """The largest tensor that goes through memory between a contraction and a memory-bound kernel, in words."""
+    compute = [any(op["kind"] == Kind.COMPUTE for op in cluster["ops"]) for cluster in report["clusters"]]
+    pairs = [pair for pair in all_pairs(report) if compute[pair.producer.cluster] != compute[pair.consumer.cluster]]
+    if not pairs:
+        return ""
+    most = max(pairs, key=lambda pair: pair.bytes)
+    return f"{byte_size(most.bytes)} go from {most.producer} to {most.consumer}, kept apart: {most.reason}"
 
 
 def _run(measured: Measured, compiled: Compiled, workload: Workload, request: BenchRequest) -> Measured:

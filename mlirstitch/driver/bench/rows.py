@@ -49,7 +49,8 @@ class BenchRequest:
 class Measured:
     """What measuring one workload yields; None where it was not asked for.
 
-    ``status`` is "ok", "wrong" (errors above the bound, or predicted bytes that were not moved).
+    ``status`` is "ok", "wrong" (errors above the bound, or predicted bytes that were not moved). ``between`` names the
+    largest tensor between a contraction and a memory-bound kernel ("" if there is none).
     """
 
     status: str
@@ -58,6 +59,7 @@ class Measured:
     distinct_kernels: int
     bytes: dict[str, int | None]
     peak_temporary_bytes: int
+    between: str = ""
     compile_seconds: dict[str, float] = field(default_factory=dict)
     run_seconds: float | None = None
     max_error: float | None = None

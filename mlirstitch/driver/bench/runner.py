@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import IO
 
+from mlirstitch.driver.bench.peers import comparable, print_comparison, shortfalls
 from mlirstitch.driver.bench.rows import BenchRequest, Row, check_json_path, print_table, write_rows
 from mlirstitch.driver.console import DEBUG_VARIABLE, progress
 
@@ -39,9 +40,16 @@ def run_benchmark(request: BenchRequest, json_path: str | None = None) -> list[R
             show(f"{workload} ({request.workloads.index(workload) + 1} of {len(request.workloads)})")
 
         rows = measure_all(request, on_start)
-    print_table(rows, request, sys.stderr if json_path == "-" else sys.stdout)
-    write_rows(json_path, {"request": asdict(request), "rows": rows})
+    text = sys.stderr if json_path == "-" else sys.stdout
+    print_table(rows, request, text)
+    print_comparison(rows, text)
+    write_rows(json_path, {"request": asdict(request), "rows": [_with_shortfalls(row) for row in rows]})
     return rows
+
+
+def _with_shortfalls(row: Row) -> Row:
+    """The row with what it is worse in than others, if that is recorded."""
+    return {**row, "shortfalls": shortfalls(row)} if comparable(row) else row
 
 
 def measure_all(request: BenchRequest, on_start: Callable[[str], None] = lambda workload: None) -> list[Row]:
