@@ -32,13 +32,15 @@ class Bytes:
             ones once.
         cached_rereads: re-reads of those smaller tensors. ``traffic + cached_rereads`` is all that kernels load and
             store, which is what the emulated device counts.
-        memory_bound: the part of ``arguments`` that belongs to memory-bound kernels and copies.
+        memory_bound, memory_bound_traffic: the parts of ``arguments`` and ``traffic`` that belong to memory-bound
+            kernels and copies.
     """
 
     arguments: int
     traffic: int
     cached_rereads: int
     memory_bound: int
+    memory_bound_traffic: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Touch:
 def summarise(program: Program, target: Target) -> Summary:
     """Count a program's launches and bytes for a target (its level-2 cache decides what counts as cached)."""
     limit = target.l2_bytes // CACHED_FRACTION
-    arguments = traffic = rereads = memory_bound = 0
+    arguments = traffic = rereads = memory_bound = memory_bound_traffic = 0
     for step in program.steps:
         for touch in touches(step):
             again = max(0, touch.moved - touch.bytes) if touch.bytes <= limit else 0
@@ -76,12 +78,13 @@ def summarise(program: Program, target: Target) -> Summary:
             rereads += again
             if is_memory_bound(step):
                 memory_bound += touch.bytes
+                memory_bound_traffic += touch.moved - again
     copies = sum(isinstance(step, Copy) for step in program.steps)
     kernels = [step for step in program.steps if isinstance(step, Launch) and is_memory_bound(step)]
     return Summary(
         Launches(len(kernels), len(program.steps) - len(kernels) - copies, copies),
         len({(kernel.module, kernel.kernel) for kernel in kernels}),
-        Bytes(arguments, traffic, rereads, memory_bound),
+        Bytes(arguments, traffic, rereads, memory_bound, memory_bound_traffic),
         program.arena_bytes,
         program.temporary_bytes,
     )
