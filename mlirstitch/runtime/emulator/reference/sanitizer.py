@@ -19,6 +19,7 @@ from mlirstitch.runtime.emulator.reference.async_copies import AsyncCopies
 from mlirstitch.runtime.emulator.reference.block_memory import SharedMemory
 from mlirstitch.runtime.emulator.reference.chunk import Array, Chunk, Mask
 from mlirstitch.runtime.emulator.reference.clocks import Clocks
+from mlirstitch.runtime.emulator.reference.departures import Departures
 from mlirstitch.runtime.emulator.reference.emit import Site
 from mlirstitch.runtime.emulator.reference.global_memory import GlobalAccess
 from mlirstitch.runtime.emulator.reference.history import (
@@ -48,12 +49,14 @@ class Sanitizer:
 
     ``grain`` is the least width of an access to global memory in bytes: the unit in which races are looked for.
     ``defined`` has for the number of an argument one flag a byte: whether it was ever written. Absent ones are.
+    ``departures`` watches the shared memory of blocks of a cluster.
     """
 
     def __init__(self, memory: GlobalMemory, blocks: int, warps: int, grain: int, defined: Mapping[int, Array]) -> None:
         self.clocks = Clocks(blocks, warps)
         self.memory = memory
         self.grain = grain
+        self.departures: Departures | None = None
         self._defined = {a.base: defined[a.argument] for a in memory.allocations if a.argument in defined}
         self._histories: dict[int, History] = {}
         self._instructions: list[Instruction] = []
@@ -275,6 +278,7 @@ class SanitizedShared(SharedMemory):
         self._sanitizer = sanitizer
         self._history = History(chunk.blocks * (self._stride // grain), sanitizer.clocks)
         self._copies = AsyncCopies(chunk, self._stride, grain, self._history)
+        sanitizer.departures = Departures(chunk, sanitizer.clocks) if cluster > 1 else None
 
     def _lanes(self, site: Site, offsets: Array, mask: Mask) -> tuple[Lanes, Array]:
         """Active threads, and the place each accesses counted over the blocks of the chunk, in bytes."""
@@ -289,6 +293,8 @@ class SanitizedShared(SharedMemory):
             return f"at shared offset {place % stride}"
 
         self._copies.check(site, lanes, places)
+        if self._sanitizer.departures is not None:
+            self._sanitizer.departures.access(site, lanes, places // stride)
         self._sanitizer.check(
             self._chunk, site, self._history, lanes, places, self._grain, writes, changed, slice(None), locate
         )

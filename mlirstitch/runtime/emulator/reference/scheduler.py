@@ -129,6 +129,8 @@ class Scheduler:
             if mask is not None:
                 self._exited = mask if self._exited is None else self._exited | mask
                 self._warps.exited = self._exited
+            if self._sanitizer is not None and self._sanitizer.departures is not None:
+                self._sanitizer.departures.exit(None if mask is None else self._exited)
         elif kind == "barrier":
             self._arrive(terminator, mask, None)
         elif kind == "barrier_general":
