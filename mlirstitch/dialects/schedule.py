@@ -16,7 +16,7 @@ from mlirstitch.errors import PassError
 
 _FIELDS = {
     *("template", "grid", "block", "vector", "shared_bytes", "parameters", "schemes", "scratch", "tickets"),
-    *("thread_block_cluster", "cooperative"),
+    *("thread_block_cluster", "cooperative", "parts"),
 }
 
 
@@ -39,6 +39,9 @@ class Schedule:
         thread_block_cluster: blocks along x, y, z of a thread-block cluster, which run at the same time and reach each
             other's shared memory; (1, 1, 1) for none.
         cooperative: whether blocks wait for others through global memory, so that all must run at the same time.
+        parts: for a packed kernel, how each of its independent parts runs: the first takes the first ``grid`` blocks
+            of the launch, the next the blocks behind them, and so on. A part has no parts, and no schemes: those stand
+            in the schedule of the whole, by position among all ops.
     """
 
     template: str
@@ -52,6 +55,7 @@ class Schedule:
     tickets: int = 0
     thread_block_cluster: tuple[int, int, int] = (1, 1, 1)
     cooperative: bool = False
+    parts: tuple[Schedule, ...] = ()
 
     @property
     def cluster_blocks(self) -> int:
@@ -76,6 +80,8 @@ def schedule_to_attribute(schedule: Schedule) -> ir.Attribute:
         fields["thread_block_cluster"] = ir.DenseI64ArrayAttr.get(list(schedule.thread_block_cluster))
     if schedule.cooperative:
         fields["cooperative"] = ir.UnitAttr.get()
+    if schedule.parts:
+        fields["parts"] = ir.ArrayAttr.get([schedule_to_attribute(part) for part in schedule.parts])
     return ir.DictAttr.get(
         {
             **fields,
@@ -117,6 +123,9 @@ def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
     if "cooperative" in fields and not isinstance(fields["cooperative"], ir.UnitAttr):
         raise PassError(f"stitch.schedule: cooperative is not a unit: {fields['cooperative']}")
     extents = fields.get("thread_block_cluster")
+    parts = fields.get("parts")
+    if parts is not None and not isinstance(parts, ir.ArrayAttr):
+        raise PassError(f"stitch.schedule: parts is not an array: {parts}")
     return Schedule(
         template=_string(fields["template"], "template"),
         grid=_triple(fields["grid"], "grid"),
@@ -129,7 +138,19 @@ def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
         tickets=_number(fields["tickets"], "tickets") if "tickets" in fields else 0,
         thread_block_cluster=_triple(extents, "thread_block_cluster") if extents is not None else (1, 1, 1),
         cooperative="cooperative" in fields,
+        parts=tuple(_part(entry) for entry in parts or ()),
     )
+
+
+def _part(attribute: ir.Attribute) -> Schedule:
+    part = schedule_from_attribute(attribute)
+    for name, found in (("parts", part.parts), ("schemes", part.schemes)):
+        if found:
+            raise PassError(
+                f"stitch.schedule: a part has {name} of its own: {attribute}",
+                hint=f"write the {name} in the schedule of the whole kernel",
+            )
+    return part
 
 
 def _integer(value: int) -> ir.Attribute:

@@ -8,6 +8,7 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.column import ColumnTemplate
 from mlirstitch.lowering.kernel.elementwise import ElementwiseTemplate
 from mlirstitch.lowering.kernel.loop_nest import LoopNestTemplate
+from mlirstitch.lowering.kernel.packed import PackedTemplate
 from mlirstitch.lowering.kernel.resources import bound_launch
 from mlirstitch.lowering.kernel.row import RowTemplate
 from mlirstitch.lowering.kernel.row_column import RowColumnTemplate
@@ -20,6 +21,7 @@ from mlirstitch.target import Target
 if TYPE_CHECKING:
     from mlir import ir
 
+register_template(PackedTemplate())
 register_template(RowTemplate())
 register_template(ColumnTemplate())
 register_template(RowColumnTemplate())

@@ -67,8 +67,9 @@ class KernelFunction:
         self.memory: list[Value] = list(self.entry.arguments)
         self._shared: Any = None
         self._shared_bytes = 0
+        self._shared_used = 0
         self._last_view: ir.Operation | None = None
-        self._tables: dict[int, Value] = {}
+        self._tables: dict[Table, Value] = {}
 
     def shared(self, elements: int, element: ir.Type) -> Value:
         """A new buffer in shared memory, aligned to 16 bytes.
@@ -79,8 +80,9 @@ class KernelFunction:
         stored = memory_type(element)
         space = ir.Attribute.parse(_WORKGROUP)
         byte = ir.IntegerType.get_signless(8)
-        start = -(-self._shared_bytes // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
-        self._shared_bytes = start + elements * byte_size(stored)
+        start = -(-self._shared_used // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
+        self._shared_used = start + elements * byte_size(stored)
+        self._shared_bytes = max(self._shared_bytes, self._shared_used)
         whole = ir.MemRefType.get([self._shared_bytes], byte, memory_space=space)
         if self._shared is None:
             self._shared = self.entry.add_argument(whole, self.location)
@@ -95,6 +97,10 @@ class KernelFunction:
             view = ir.Operation.create("memref.view", results=[kind], operands=[self._shared, offset])
         self._last_view = view
         return view.result
+
+    def reuse_shared(self) -> None:
+        """Let the next buffers lie where the first ones do: they are of other blocks, which make none of those."""
+        self._shared_used = 0
 
     def dynamic_shared(self, builder: Builder) -> Value:
         """A pointer (address space 3) to the block's dynamic shared memory, aligned to 16 bytes."""
@@ -121,10 +127,10 @@ class KernelFunction:
 
     def table(self, builder: Builder, node: Table) -> Value:
         """The memref of a constant table: a global of the module, viewed flat."""
-        if node.uid not in self._tables:
+        if node not in self._tables:
             with builder.at(builder.root):
-                self._tables[node.uid] = self._create_table(builder, node)
-        return self._tables[node.uid]
+                self._tables[node] = self._create_table(builder, node)
+        return self._tables[node]
 
     def _create_table(self, builder: Builder, node: Table) -> Value:
         element = memory_type(node.element)

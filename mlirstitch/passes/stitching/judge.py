@@ -9,7 +9,7 @@ from mlirstitch.dialects.locations import refusal
 from mlirstitch.passes.op_kind import CASTS, MATMUL_OPS, Kind
 from mlirstitch.passes.stitching.fusion_plan import Rule
 from mlirstitch.passes.stitching.graph import Graph, root
-from mlirstitch.passes.stitching.template import find_template, templates
+from mlirstitch.passes.stitching.template import PACKED, find_template, templates
 from mlirstitch.passes.structured import defining_op, splat_scalar, structured
 from mlirstitch.target import Target
 
@@ -24,10 +24,12 @@ Refusal = tuple[Rule, str]
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one kernel: ops (compile time, registers) and tensors it reads or writes (argument space)."""
+    """Bounds of one kernel: ops (compile time, registers), tensors it reads or writes (argument space), and independent
+    parts that share its launch (code size; 1: none do)."""
 
     ops: int = 512
     arguments: int = 128
+    parts: int = 32
 
 
 class Judge:
@@ -43,7 +45,7 @@ class Judge:
         self.graph = graph
         self.target = target
         self.limits = limits
-        self.stitching = tuple(template.name for template in templates() if template.name != LOOP_NEST)
+        self.stitching = tuple(template.name for template in templates() if template.name not in (LOOP_NEST, PACKED))
         self.anchors: set[int] = set()
         self.routines: dict[int, str] = {}
         self._cheap = [_is_cheap(graph, node) for node in range(len(graph.ops))]

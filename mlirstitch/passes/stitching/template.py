@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from mlir import ir
 
 
+PACKED = "packed"
+"""The template that gives independent parts of a cluster a range of blocks each. It saves launches but no bytes, so it
+does not decide what is stitched: clusters are made for it at the end (see ``packing``)."""
+
 MOST_CANDIDATES = 32
 """Schedules of a cluster that are worth ranking: enough to differ in every respect, few enough to emit all of them."""
 
