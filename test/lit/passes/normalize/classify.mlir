@@ -65,3 +65,44 @@ func.func @main(%a: tensor<4x4xf32>, %i: tensor<4xf32>, %at: tensor<4x4xindex>)
   %9 = tensor.expand_shape %8 [[0, 1]] output_shape [4, 4] : tensor<16xf32> into tensor<4x4xf32>
   return %2, %3, %5, %6, %9 : tensor<4x4xf32>, tensor<4xf32>, tensor<4x4xf32>, tensor<2x4xf32>, tensor<4x4xf32>
 }
+
+// CHECK-LABEL: func.func @indexed
+func.func @indexed(%a: tensor<4x4xf32>, %i: tensor<4xf32>, %at: tensor<4xi64>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
+  %e = tensor.empty() : tensor<4x4xf32>
+  // CHECK: linalg.generic {{.*}} attrs = {stitch.kind = "scan"}
+  %0:2 = linalg.generic {indexing_maps = [#m, #m, #r], iterator_types = ["parallel", "reduction"]}
+      ins(%a : tensor<4x4xf32>) outs(%e, %i : tensor<4x4xf32>, tensor<4xf32>) {
+  ^bb0(%x: f32, %o: f32, %total: f32):
+    %v = arith.addf %total, %x : f32
+    linalg.yield %v, %v : f32, f32
+  } -> (tensor<4x4xf32>, tensor<4xf32>)
+  %neutral = arith.constant -0.0 : f32
+  // CHECK: linalg.generic {{.*}} attrs = {stitch.kind = "scatter"}
+  %1 = linalg.generic {indexing_maps = [affine_map<(d, c, n) -> (n)>, affine_map<(d, c, n) -> (n, c)>,
+                                        affine_map<(d, c, n) -> (d, c)>],
+                       iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%at, %a : tensor<4xi64>, tensor<4x4xf32>) outs(%0#0 : tensor<4x4xf32>) {
+  ^bb0(%named: i64, %x: f32, %o: f32):
+    %d = linalg.index 0 : index
+    %row = arith.index_cast %d : index to i64
+    %hit = arith.cmpi eq, %named, %row : i64
+    %term = arith.select %hit, %x, %neutral : f32
+    %v = arith.addf %o, %term : f32
+    linalg.yield %v : f32
+  } -> tensor<4x4xf32>
+  // A mask along the row itself selects, but scatters nothing.
+  // CHECK: linalg.generic {{.*}} attrs = {stitch.kind = "compute"}
+  %2 = linalg.generic {indexing_maps = [affine_map<(d, c, n) -> (d)>, affine_map<(d, c, n) -> (n, c)>,
+                                        affine_map<(d, c, n) -> (d, c)>],
+                       iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%at, %a : tensor<4xi64>, tensor<4x4xf32>) outs(%e : tensor<4x4xf32>) {
+  ^bb0(%named: i64, %x: f32, %o: f32):
+    %d = linalg.index 0 : index
+    %row = arith.index_cast %d : index to i64
+    %hit = arith.cmpi eq, %named, %row : i64
+    %term = arith.select %hit, %x, %neutral : f32
+    %v = arith.addf %o, %term : f32
+    linalg.yield %v : f32
+  } -> tensor<4x4xf32>
+  return %1, %2 : tensor<4x4xf32>, tensor<4x4xf32>
+}
