@@ -94,11 +94,20 @@ __all__ = [
 _REGISTRY: dict[str, Template] = {}
 
 
-def register_template(template: Template) -> Template:
-    """Add a template; order of registration is order of preference. A name registers once."""
+def register_template(template: Template, before: str | None = None) -> Template:
+    """Add a template; order of registration is order of preference. A name registers once.
+
+    ``before`` names a registered template to which the new one is preferred. Raises ValueError for a name that is
+    taken, or not there.
+    """
     if template.name in _REGISTRY:
         raise ValueError(f"template {template.name!r} is already registered")
+    if before is not None and before not in _REGISTRY:
+        raise ValueError(f"no template {before!r} is registered; registered: {', '.join(_REGISTRY)}")
+    later = list(_REGISTRY)[list(_REGISTRY).index(before) :] if before is not None else []
     _REGISTRY[template.name] = template
+    for name in later:
+        _REGISTRY[name] = _REGISTRY.pop(name)
     return template
 
 
