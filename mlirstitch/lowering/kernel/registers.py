@@ -26,7 +26,7 @@ MOST_AHEAD = 32
 """``ptxas`` unrolls an innermost loop so many times and loads ahead, into at most so many registers."""
 
 MOST_HOISTED = 12
-"""Registers that loads of straight code take at least where it has so many: they are moved up before any use."""
+"""Registers for loads of straight code that are moved up before any use, where it has so many."""
 
 _LOADS = ("memref.load", "vector.load", "llvm.load")
 
@@ -46,13 +46,17 @@ _FORWARDING = frozenset(
 
 def estimate_registers(function: ir.Operation) -> int:
     """Registers of 32 bits that a thread of a ``gpu.func`` needs, about."""
-    peaks: list[int] = []
-    for late in (False, True):
-        counter = _Liveness(late)
-        counter.prepare(function)
-        counter.block(function.regions[0].blocks[0], {})
-        peaks.append(counter.peak)
-    return OVERHEAD + max(-(-sum(peaks) // 2), min(MOST_HOISTED, _most_loaded(function)))
+    early, late = (_peak(function, late_loads) for late_loads in (False, True))
+    hoisted = min(MOST_HOISTED, -(-max(0, early - late) // 2))
+    return OVERHEAD + max(late + hoisted, min(MOST_HOISTED, _most_loaded(function)))
+
+
+def _peak(function: ir.Operation, late_loads: bool) -> int:
+    """Registers where most are live, with loads where they stand, or moved down to their first users."""
+    counter = _Liveness(late_loads)
+    counter.prepare(function)
+    counter.block(function.regions[0].blocks[0], {})
+    return counter.peak
 
 
 @dataclass(eq=False)

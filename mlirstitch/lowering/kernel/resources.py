@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mlir import ir
@@ -27,8 +27,12 @@ SPILL_MARGIN = 1.25
 BOUND_FROM = 44
 """Estimated registers from which on ``ptxas``, left alone, may spill to fit one more block on a multiprocessor."""
 
-BOUND_MARGIN = 1.25
-"""Room above the estimate that a bounded kernel gets."""
+BOUND_MARGIN = 1.4
+"""Registers that a bounded kernel gets, over the estimate. ``ptxas`` keeps to the bound even where it must spill then."""
+
+
+KEPT_BLOCKS = 0.75
+"""Share of the blocks on a multiprocessor that must remain with this room; a few spilled bytes cost less than more."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +154,9 @@ def bound_launch(kernel: ir.Operation, schedule: Schedule, target: Target) -> No
     resources = resources_of(kernel, schedule)
     if resources.registers < BOUND_FROM or resources.loops:
         return
-    wanted = min(math.ceil(resources.registers * BOUND_MARGIN), resources.register_limit(target))
-    threads = -(-resources.threads // WARP) * WARP
-    blocks = target.registers_per_sm // (-(-wanted // _GRANULE) * _GRANULE * threads)
-    most = target.max_threads_per_sm // threads
-    if 1 <= blocks <= most:
+    limit = resources.register_limit(target)
+    roomy = replace(resources, registers=min(math.ceil(resources.registers * BOUND_MARGIN), limit))
+    blocks, tight = roomy.blocks_per_sm(target), resources.blocks_per_sm(target)
+    if blocks >= KEPT_BLOCKS * tight:
         kind = ir.IntegerType.get_signless(32, kernel.context)
         kernel.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(kind, blocks)
