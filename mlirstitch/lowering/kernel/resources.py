@@ -28,7 +28,7 @@ BOUND_FROM = 44
 """Estimated registers from which on ``ptxas``, left alone, may spill to fit one more block on a multiprocessor."""
 
 BOUND_MARGIN = 1.4
-"""Registers that a bounded kernel gets, over the estimate. ``ptxas`` keeps to the bound even where it must spill then."""
+"""Registers that a bounded kernel gets, over the estimate: ``ptxas`` keeps to the bound even where it has to spill."""
 
 
 KEPT_BLOCKS = 0.75
