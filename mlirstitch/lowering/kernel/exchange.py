@@ -204,7 +204,6 @@ class GridExchange(Exchange):
             self._arrive(evaluator, ticket)
             goal = builder.integer(self._level * self.blocks, builder.i32)
             builder.spin(lambda: builder.compare("ult", self._load(evaluator, ticket), goal))
-            fence(builder)
             return []
 
         _by_first_thread(builder, place, meet)

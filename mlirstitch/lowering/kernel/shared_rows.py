@@ -55,29 +55,22 @@ def shared_layouts(
     few = FEW_ROWS * space.rows <= target.sms
     if target.grid_composition and few and target.cluster_blocks * space.rows * FEW_ROWS <= target.sms:
         blocks = min(target.sms // space.rows, space.cols // SHARED_PART)
-        found += _fitting_or_loop(space, facts, vector, blocks, GRID, staged, target)
+        found += _fitting(space, facts, vector, blocks, GRID, staged, target)
+        found = found or _loop(space, vector, blocks, GRID, target)
     if target.cluster_blocks > 1:
-        if few:
-            most = min(target.cluster_blocks, target.sms // space.rows, space.cols // SHARED_PART)
-            found += _fitting_or_loop(space, facts, vector, _floor_power_of_two(most), CLUSTER, staged, target)
+        most = min(target.cluster_blocks, target.sms // space.rows, space.cols // SHARED_PART)
+        spread = _floor_power_of_two(most) if few else 1
+        found += _fitting(space, facts, vector, spread, CLUSTER, staged, target)
         if not best.resident and not _holds_everything(best, space, staged(), target):
             found += _smallest_cluster(space, facts, vector, staged, target)
+        found = found or _loop(space, vector, spread, CLUSTER, target)
     return list(dict.fromkeys(found))
 
 
-def _fitting_or_loop(
-    space: RowSpace,
-    facts: Facts,
-    vector: int,
-    blocks: int,
-    exchange: str,
-    staged: Callable[[], Sequence[Staged]],
-    target: Target,
-) -> list[RowLayout]:
-    """Rows shared by ``blocks`` blocks each, read again in every pass if they do not fit; none for fewer than two."""
-    found = _fitting(space, facts, vector, blocks, exchange, staged, target)
-    if found or blocks < 2:
-        return found
+def _loop(space: RowSpace, vector: int, blocks: int, exchange: str, target: Target) -> list[RowLayout]:
+    """Rows shared by ``blocks`` blocks each and read again in every pass; none for fewer than two."""
+    if blocks < 2:
+        return []
     lanes = target.max_threads_per_block
     unroll = unroll_of(space.cols // vector // (lanes * blocks))
     return [RowLayout(lanes, 1, vector, False, space.rows * blocks, unroll, blocks, exchange=exchange)]

@@ -114,7 +114,7 @@ def build(
             schedule = options[min(which, len(options) - 1)]
         module = ir.Module.parse(
             "module attributes {gpu.container_module} { gpu.module @kernels "
-            f'[#nvvm.target<O = 3, chip = "{chip}">] attributes {{llvm.data_layout = "{DATA_LAYOUT}"}} {{}} }}'
+            f'[#nvvm.target<O = 3, chip = "{target.chip}">] attributes {{llvm.data_layout = "{DATA_LAYOUT}"}} {{}} }}'
         )
         block = module.body.operations[0].operation.regions[0].blocks[0]
         with ir.InsertionPoint(block), function.location:
