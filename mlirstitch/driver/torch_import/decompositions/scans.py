@@ -21,24 +21,24 @@ def _scan(x: Tensor, dim: int, combine: str) -> Tensor:
     return prefix_scan(x, dim % x.ndim, combine)
 
 
-def _accumulated(x: Tensor, dim: int, dtype: torch.dtype | None, combine: str) -> Tensor:
+def _accumulated(x: Tensor, dim: int, dtype: torch.dtype | None, combine: str) -> Any:
     if dtype is None:
         dtype = x.dtype if x.is_floating_point() else torch.int64
     x = x.to(dtype)
-    if dtype == torch.bool:  # a sum of bools, rounded to a bool: whether any, or all, were true
-        return _scan(x.to(torch.int32), dim, "max" if combine == "add" else "min").to(torch.bool)
+    if dtype == torch.bool:  # eager does not either
+        return NotImplemented
     if dtype in SMALL_INTEGERS:
         return _scan(x.to(torch.int32), dim, combine).to(dtype)
     return _scan(computing(x), dim, combine).to(dtype)
 
 
 @decompose(aten.cumsum.default)
-def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     return _accumulated(x, dim, dtype, "add")
 
 
 @decompose(aten.cumprod.default)
-def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     return _accumulated(x, dim, dtype, "mul")
 
 
