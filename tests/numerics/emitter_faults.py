@@ -57,9 +57,9 @@ def rule(change: Rule) -> Fault:
     return apply
 
 
-def without(name: str) -> Fault:
-    """Leave all ops of a name out."""
-    return rule(lambda op: None if op.name == name else op)
+def without(*names: str) -> Fault:
+    """Leave all ops of some names out."""
+    return rule(lambda op: None if op.name in names else op)
 
 
 def renamed(old: str, new: str) -> Fault:

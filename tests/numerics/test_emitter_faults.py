@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import emitter_faults as faults
 import numpy as np
@@ -99,9 +100,12 @@ def two_staged_rows(rows: int, cols: int) -> str:
     return text.replace("ins(%a", "ins(%p").replace(f"%er = tensor.empty() : {row}", added)
 
 
-def _block_rows(lanes: int, rows: int = 3, vector: int = 1) -> Schedule:
-    parameters = (("lanes", lanes), ("mode", "resident"), ("rows_per_block", 1), ("unroll", 1))
-    return Schedule("row", (rows, 1, 1), (lanes, 1, 1), vector, 0, parameters)
+def _rows(mode: str, lanes: int, rows: int, **fields: Any) -> Schedule:
+    """A schedule of template row with a block a row (or ``splits`` of them)."""
+    splits = fields.pop("splits", 1)
+    parameters = [("lanes", lanes), ("mode", mode), ("rows_per_block", 1), ("unroll", fields.pop("unroll", 1))]
+    parameters += [("splits", splits)] * (splits > 1)
+    return Schedule("row", (rows * splits, 1, 1), (lanes, 1, 1), parameters=tuple(parameters), **fields)
 
 
 GATHER = """func.func @f(%t: tensor<10x8xf32>, %i: tensor<6xi64>) -> tensor<6x8xf32> {
@@ -141,10 +145,11 @@ NANS = np.where(_random(64) > 0, np.float32(np.nan), np.float32(1))
 NARROWED = """%n = arith.truncf %x0 : f32 to bf16
     %w = arith.extf %n : bf16 to f32
     %y = arith.addf %w, %x1 : f32"""
+CLUSTER_OF_8: dict[str, Any] = {"vector": 4, "thread_block_cluster": (8, 1, 1)}
 DOUBLES = 1 + np.abs(_random(64, element="f64"))
 
 PROGRAMS = {
-    "rows by a block": Program(softmax(3, 600), [_random(3, 600)], "row", schedule=_block_rows(128)),
+    "rows by a block": Program(softmax(3, 600), [_random(3, 600)], "row", schedule=_rows("resident", 128, 3)),
     "rows of 33": Program(softmax(3, 33), [_random(3, 33) - 30], "row"),
     "rows of 5": Program(softmax(7, 5), [_random(7, 5) - 30], "row"),
     "sum of 33": Program(fold((3, 33), (1,), "f32", "arith.addf", "0.0"), [_random(3, 33)], "row"),
@@ -157,7 +162,14 @@ PROGRAMS = {
     "columns by warps": Program(fold((64, 128), (0,), "f32", "arith.addf", "0.0"), [_random(64, 128)], "column"),
     "rows, columns and totals": Program(scaled_rows(40, 100), [_random(40, 100)], "row_column", 1e-4),
     "long row split over blocks": Program(
-        fold((2, 60000), (1,), "f32", "arith.addf", "0.0"), [_random(2, 60000)], "row", 1e-3
+        fold((2, 60000), (1,), "f32", "arith.addf", "0.0"),
+        [_random(2, 60000)],
+        "row",
+        1e-3,
+        _rows("loop", 256, 2, unroll=2, splits=7, vector=4, scratch=(("f32", 14),), tickets=2),
+    ),
+    "rows shared by a cluster of blocks": Program(
+        softmax(2, 4096), [_random(2, 4096)], "row", 1e-5, _rows("resident", 128, 2, splits=8, **CLUSTER_OF_8)
     ),
     "first of equal maxima": Program(argmax(3, 300), [TIES], "row", None),
     "NaN among maxima": Program(
@@ -181,10 +193,11 @@ PROGRAMS = {
         _pointwise("%y = math.sqrt %x0 : f32", "f32", "f32", 64, 1), [np.abs(_random(64))], None, None, ptx="approx"
     ),
     "two long rows side by side": Program(
-        two_staged_rows(2, 40000),
-        [_random(2, 40000, element="bf16"), _random(2, 40000, element="bf16") / 8],
+        two_staged_rows(2, 20000),
+        [_random(2, 20000, element="bf16"), _random(2, 20000, element="bf16") / 8],
         "row",
         1e-2,
+        _rows("staged", 512, 2, vector=8, shared_bytes=65536),
     ),
     "remainder of a vector": Program(
         _pointwise("%y = arith.addf %x0, %x1 : f32", "f32", "f32", 5003), [_random(5003)] * 2, "elementwise", None
@@ -229,12 +242,14 @@ class Row:
 
 
 RACE, NUMBERS = "race|uninitialised|nobody has written", "numbers"
+NO_CLUSTER_BARRIER = faults.without("nvvm.cluster.arrive", "nvvm.cluster.wait")
 TABLE = (
     Row("barrier: none, within a row", faults.without("gpu.barrier"), "rows by a block", RACE),
     Row("barrier: none, between warps of columns", faults.without("gpu.barrier"), "columns by warps", RACE),
     Row("barrier: none, between rows", faults.without("gpu.barrier"), "rows, columns and totals", RACE),
     Row("barrier: shared memory reused behind the first", faults.only_barrier(1), "rows by a block", RACE),
     Row("barrier: none, before the ticket", faults.without("gpu.barrier"), "long row split over blocks", RACE),
+    Row("barrier: none, within a cluster of blocks", NO_CLUSTER_BARRIER, "rows shared by a cluster of blocks", RACE),
     Row("fence: none, between blocks", faults.without("llvm.fence"), "long row split over blocks", "race"),
     Row("order of blocks: the first folds", faults.FIRST_BLOCK_FOLDS, "long row split over blocks", RACE),
     Row("ticket: not put back", faults.TICKET_KEPT, "long row split over blocks", "tickets are not put back"),
@@ -249,7 +264,7 @@ TABLE = (
     Row("initial value once a thread", faults.INITIAL_PER_THREAD, "sum from 2.5", NUMBERS),
     Row("shuffle: wrong lane", faults.WRONG_LANE, "sum of 33", NUMBERS),
     Row("shuffle: half a warp", faults.NARROW_SHUFFLE, "sum of 33", f"{NUMBERS}|lane|shfl"),
-    Row("ties: not the first index", faults.LAST_INDEX_WINS, "first of equal maxima", NUMBERS),
+    Row("ties: not the first index", faults.LAST_INDEX_WINS, "first of equal maxima", f"{NUMBERS}|race"),
     Row("NaN: lost in a maximum", faults.renamed("arith.maximumf", "arith.maxnumf"), "NaN among maxima", NUMBERS),
     Row("rounding: LLVM contracts", faults.CONTRACTED, "product and sum", NUMBERS),
     Row("rounding: fused multiply-add rounds twice", faults.PRODUCT_ROUNDED, "fused multiply-add", NUMBERS),
