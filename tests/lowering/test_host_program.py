@@ -104,6 +104,13 @@ def test_every_field_of_the_plan_comes_from_the_host_function() -> None:
     assert copy == {"op": "copy", "from": 3, "to": 0, "bytes": 128, "source": ["model.py:6"]}
 
 
+def test_clusters_and_cooperative_launches_are_in_the_plan() -> None:
+    text = HOST.replace("blocks in (%c3,", "clusters in (%c3, %c2, %c2) blocks in (%c3,")
+    text = text.replace("{stitch.access", "{stitch.cooperative, stitch.access", 1)
+    launch = host_program(parse_module(text).operation)["steps"][0]
+    assert (launch["thread_block_cluster"], launch["cooperative"]) == ([3, 2, 2], True)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from mlir import ir
 
@@ -19,6 +22,21 @@ def test_a_schedule_survives_the_way_through_text() -> None:
         assert schedule_from_attribute(ir.Attribute.parse(text)) == schedule
 
 
+@pytest.mark.parametrize("fields", [{"thread_block_cluster": (8, 1, 1)}, {"cooperative": True}])
+def test_clusters_and_cooperative_launches_survive_and_are_left_out_elsewhere(
+    fields: dict[str, Any],
+) -> None:
+    plain = Schedule("row", (32, 1, 1), (256, 1, 1))
+    schedule = replace(plain, **fields)
+    with ir.Context():
+        (name,) = fields
+        text = str(schedule_to_attribute(schedule))
+        assert name in text
+        assert schedule_from_attribute(ir.Attribute.parse(text)) == schedule
+        assert name not in str(schedule_to_attribute(plain))
+    assert schedule.cluster_blocks == (8 if name == "thread_block_cluster" else 1)
+
+
 def test_fields_with_a_default_may_be_left_out() -> None:
     with ir.Context():
         attribute = ir.Attribute.parse('{template = "loops", grid = array<i64: 1, 1, 1>, block = array<i64: 32, 1, 1>}')
@@ -34,6 +52,14 @@ def test_fields_with_a_default_may_be_left_out() -> None:
         ('{template = "row", grid = array<i64: 1, 1>, block = array<i64: 1, 1, 1>}', "grid is not"),
         ("{template = 1 : i64, grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>}", "template is not"),
         ('{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, speed = 1 : i64}', "unknown field"),
+        (
+            '{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, cooperative = 1 : i64}',
+            "cooperative is not a unit",
+        ),
+        (
+            '{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, thread_block_cluster = 8 : i64}',
+            "thread_block_cluster is not",
+        ),
     ],
 )
 def test_what_is_no_schedule_is_refused_by_name(text: str, message: str) -> None:

@@ -1,4 +1,11 @@
 // RUN: mlirstitch-opt %s --pass-pipeline='builtin.module(stitch-set-module-attributes{target=sm_80 library=auto})' | FileCheck %s
+// RUN: mlirstitch-opt %s --pass-pipeline='builtin.module(stitch-set-module-attributes{grid-composition=on})' | FileCheck %s --check-prefix=GRID
+// RUN: mlirstitch-opt %s --pass-pipeline='builtin.module(stitch-set-module-attributes{grid-composition=on},stitch-set-module-attributes)' | FileCheck %s --check-prefix=GRID
+// RUN: mlirstitch-opt %s --pass-pipeline='builtin.module(stitch-set-module-attributes{grid-composition=on},stitch-set-module-attributes{grid-composition=off})' | FileCheck %s --check-prefix=OFF
+
+// Cooperative launches are allowed by an attribute that is there or not.
+// GRID: module attributes {stitch.grid_composition, stitch.library = "none"
+// OFF: module attributes {stitch.library = "none"
 
 // An option overrides what the module says, an empty one keeps it; names and dtypes that are there stay.
 // CHECK: module attributes {stitch.library = "auto", stitch.numerics = "strict", stitch.target = "sm_80"}
