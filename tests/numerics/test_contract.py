@@ -168,6 +168,33 @@ def test_ptx_asks_for_no_newer_version_than_the_chip_needs(chip: str) -> None:
     assert target[1].rstrip(",") == chip
 
 
+# ---------------------------------------------------------------- what is shared and kept
+def test_clusters_that_differ_in_a_number_a_shape_or_a_type_share_no_kernel() -> None:
+    def function(x: Tensor, y: Tensor, w: Tensor) -> list[Tensor]:
+        alike = [(x * 2).softmax(-1), (x * 3).softmax(-1), (y * 2).softmax(-1), (x.t() * 2).softmax(-1)]
+        return [*(v @ w[: v.shape[-1]] for v in alike), (x.half() * 2).softmax(-1) @ w.half()[:33]]
+
+    inputs = (randn(7, 33), randn(33, 7, seed=1), randn(33, 5, seed=2))
+    assert_results_equal_eager(function, inputs, mlirstitch.compile(function, inputs)(*inputs))
+
+
+@SLOW
+def test_options_and_targets_give_kernels_of_their_own() -> None:
+    def function(x: Tensor) -> Tensor:
+        return (x.exp() / x).softmax(-1) * x + x
+
+    x = randn(8, 64)
+    settings = [
+        {"numerics": numerics, "target": target}
+        for target in ("sm_80", "sm_90")
+        for numerics in ("default", "strict", "fast-math")
+    ]
+    first = [mlirstitch.compile(function, (x,), **chosen).ptx for chosen in settings]
+    assert len(set(first)) == len(settings)
+    again = [mlirstitch.compile(function, (x,), **chosen).ptx for chosen in settings[::-1]]
+    assert again == first[::-1]
+
+
 # ---------------------------------------------------------------- compile time
 @SLOW
 def test_questions_to_the_templates_grow_with_the_program_and_not_with_its_square(

@@ -146,6 +146,9 @@ NARROWED = """%n = arith.truncf %x0 : f32 to bf16
     %w = arith.extf %n : bf16 to f32
     %y = arith.addf %w, %x1 : f32"""
 CLUSTER_OF_8: dict[str, Any] = {"vector": 4, "thread_block_cluster": (8, 1, 1)}
+DOUBLE_FUNCTIONS = """%l = math.log %x0 : f64
+    %p = math.exp %x0 : f64
+    %y = arith.subf %p, %l : f64"""
 DOUBLES = 1 + np.abs(_random(64, element="f64"))
 
 PROGRAMS = {
@@ -186,8 +189,8 @@ PROGRAMS = {
         tolerance=None,
     ),
     "narrowed and widened": Program(_pointwise(NARROWED, "f32", "f32", 64), [_random(64)] * 2, tolerance=None),
-    "logarithm of doubles": Program(
-        _pointwise("%y = math.log %x0 : f64", "f64", "f64", 64, 1), [DOUBLES], tolerance=1e-15
+    "logarithm and exponential of doubles": Program(
+        _pointwise(DOUBLE_FUNCTIONS, "f64", "f64", 64, 1), [DOUBLES], tolerance=1e-15
     ),
     "root": Program(
         _pointwise("%y = math.sqrt %x0 : f32", "f32", "f32", 64, 1), [np.abs(_random(64))], None, None, ptx="approx"
@@ -269,7 +272,7 @@ TABLE = (
     Row("rounding: LLVM contracts", faults.CONTRACTED, "product and sum", NUMBERS),
     Row("rounding: fused multiply-add rounds twice", faults.PRODUCT_ROUNDED, "fused multiply-add", NUMBERS),
     Row("rounding: narrowing cast left out", faults.cast_elided, "narrowed and widened", NUMBERS),
-    Row("precision: double by single", faults.DOUBLE_BY_SINGLE, "logarithm of doubles", NUMBERS),
+    Row("precision: double by single", faults.DOUBLE_BY_SINGLE, "logarithm and exponential of doubles", NUMBERS),
     Row("alignment overstated", faults.OVERSTATED_ALIGNMENT, "rows that start off 16 bytes", "not aligned"),
     Row("index: not clamped", faults.UNCLAMPED_INDEX, "indices outside the table", "outside|out of bounds|past"),
     Row("bool: low bit of its byte", faults.BOOL_IS_ITS_LOW_BIT, "bytes that are not 0 or 1", NUMBERS),
