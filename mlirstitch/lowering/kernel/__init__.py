@@ -12,6 +12,7 @@ from mlirstitch.lowering.kernel.packed import PackedTemplate
 from mlirstitch.lowering.kernel.resources import bound_launch
 from mlirstitch.lowering.kernel.row import RowTemplate
 from mlirstitch.lowering.kernel.row_column import RowColumnTemplate
+from mlirstitch.lowering.kernel.row_tile import RowTileTemplate
 from mlirstitch.lowering.kernel.scan import ScanTemplate
 from mlirstitch.lowering.kernel.scatter import ScatterTemplate
 from mlirstitch.lowering.kernel.tile import TileTemplate
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mlir import ir
 
 register_template(PackedTemplate())
+register_template(RowTileTemplate())
 register_template(RowTemplate())
 register_template(ColumnTemplate())
 register_template(RowColumnTemplate())

@@ -11,7 +11,7 @@ some digits is read by exactly one element of the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlirstitch.lowering.kernel.index_expr import (
@@ -54,41 +54,52 @@ class Placement:
 
 def place_outputs(program: TensorProgram) -> Placement:
     """Digits for outputs that have one size."""
-    split = _Split.of(program.outputs[0], "i")
-    for _ in range(MOST_ROUNDS):
-        placement = _placement(program, split)
-        offsets = [linearize(indices, node.shape) for node, indices in placement.reach.loads()]
-        finer = split.at(_divisors([*offsets, *placement.offsets(program)]))
-        if finer is None:
-            return placement
-        split = finer
-    return _placement(program, split)
+
+    def placement(digits: Digits) -> Placement:
+        places = tuple(_places(program, digits.place))
+        reach = Reach([Point(node, place) for node, place in zip(program.outputs, places, strict=True)])
+        return Placement(digits.symbols, places, reach)
+
+    def offsets(digits: Digits) -> list[Expr]:
+        placed = placement(digits)
+        return [*load_offsets(placed.reach), *placed.offsets(program)]
+
+    return placement(Digits.of(program.outputs[0].shape, "i").cut(offsets))
 
 
-def _placement(program: TensorProgram, split: _Split) -> Placement:
-    places = tuple(_places(program, split.place))
-    reach = Reach([Point(node, place) for node, place in zip(program.outputs, places, strict=True)])
-    return Placement(split.digits, places, reach)
+def load_offsets(reach: Reach) -> list[Expr]:
+    """The row-major position of every element of an argument that is read."""
+    return [linearize(indices, node.shape) for node, indices in reach.loads()]
 
 
 @dataclass(frozen=True)
-class _Split:
-    """A tensor's indices in terms of digits."""
+class Digits:
+    """Indices of a tensor, ``place``, in terms of digits, ``symbols``; digits of one value are left out."""
 
-    digits: tuple[Symbol, ...]
+    symbols: tuple[Symbol, ...]
     place: Indices
 
     @staticmethod
-    def of(node: Node, name: str) -> _Split:
+    def of(shape: Sequence[int], name: str) -> Digits:
         """One digit a dim."""
-        symbols = [symbol(f"{name}{dim}", extent) for dim, extent in enumerate(node.shape)]
-        return _Split(tuple(s for s in symbols if s.high), tuple(s.expr for s in symbols))
+        symbols = [symbol(f"{name}{dim}", extent) for dim, extent in enumerate(shape)]
+        return Digits(tuple(s for s in symbols if s.high), tuple(s.expr for s in symbols))
 
-    def at(self, divisors: Mapping[Symbol, int]) -> _Split | None:
+    def cut(self, offsets: Callable[[Digits], Sequence[Expr]]) -> Digits:
+        """Digits so fine that ``offsets``, which depend on them, are sums of multiples of digits, if that can be."""
+        digits = self
+        for _ in range(MOST_ROUNDS):
+            finer = digits._cut_at(_divisors(offsets(digits)))
+            if finer is None:
+                break
+            digits = finer
+        return digits
+
+    def _cut_at(self, divisors: Mapping[Symbol, int]) -> Digits | None:
         """The finer digits if each symbol is cut by its divisor; None if there is nothing to cut."""
         digits: list[Symbol] = []
         binding: dict[Symbol, Expr] = {}
-        for name in self.digits:
+        for name in self.symbols:
             by = divisors.get(name)
             if by is None:
                 digits.append(name)
@@ -98,7 +109,7 @@ class _Split:
             digits += [high, low]
         if not binding:
             return None
-        return _Split(tuple(digits), tuple(substitute(index, binding) for index in self.place))
+        return Digits(tuple(digits), tuple(substitute(index, binding) for index in self.place))
 
 
 def _divisors(offsets: Sequence[Expr]) -> dict[Symbol, int]:
@@ -154,14 +165,8 @@ def _place(node: Node, known: Reach) -> Indices | None:
     for found in known.of(node):
         if _is_numbering(linearize(found.indices, node.shape), node.elements):
             return found.indices
-    split = _Split.of(node, "o")
-    for _ in range(MOST_ROUNDS):
-        reach = Reach([Point(node, split.place)])
-        finer = split.at(_divisors([linearize(indices, argument.shape) for argument, indices in reach.loads()]))
-        if finer is None:
-            break
-        split = finer
-    for point in Reach([Point(node, split.place)]).points.values():
+    own = Digits.of(node.shape, "o").cut(lambda digits: load_offsets(Reach([Point(node, digits.place)])))
+    for point in Reach([Point(node, own.place)]).points.values():
         offset = linearize(point.indices, point.node.shape)
         strides = strides_of(offset)
         if strides is None or not _is_numbering(offset, node.elements):
@@ -170,5 +175,5 @@ def _place(node: Node, known: Reach) -> Indices | None:
             position = linearize(shared.indices, point.node.shape)
             if _is_numbering(position, node.elements):
                 binding = {name: mod(floordiv(position, stride), name.high + 1) for name, stride in strides.items()}
-                return tuple(substitute(index, binding) for index in split.place)
+                return tuple(substitute(index, binding) for index in own.place)
     return None

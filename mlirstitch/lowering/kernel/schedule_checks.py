@@ -187,6 +187,37 @@ def check_scatter_schedule(schedule: Schedule, rows: int, cols: int, target: Tar
     _blocks(blocks, -(-units // (threads // WARP)), 1, f"{rows} rows, {tiles} warps each, {threads // WARP} a block")
 
 
+def check_row_tile_schedule(schedule: Schedule, rows: int, cols: int, widest: tuple[int, int], target: Target) -> None:
+    """Refuse a schedule whose slabs do not cover ``rows`` x ``cols`` evenly.
+
+    ``widest`` are the largest vectors that accesses along the columns and along the rows can take.
+
+    Raises:
+        PassError: a parameter is missing, unknown or out of range, or does not fit the others.
+    """
+    check_shared_work(schedule, False, (), 0)
+    defaults = {"lanes": None, "rows_per_block": None, "slab": None, "vector_down": None}
+    numbers = _parameters(schedule, defaults)
+    blocks, threads = _along_x(schedule, target)
+    lanes, count, slab = numbers["lanes"], numbers["rows_per_block"], numbers["slab"]
+    _power_of_two("lanes", lanes, WARP)
+    if count < 1 or rows % count:
+        _refuse("rows_per_block", count, f"a divisor of the {rows} rows")
+    if threads != lanes * count or threads % WARP:
+        _refuse("block x", threads, f"lanes x rows_per_block = {lanes * count}, a multiple of {WARP}")
+    if blocks != rows // count:
+        _refuse("grid x", blocks, f"{rows // count} for {rows} rows, {count} a block")
+    vectors = {"vector": schedule.vector, "vector_down": numbers["vector_down"]}
+    for (what, vector), most in zip(vectors.items(), widest, strict=True):
+        if not 1 <= vector <= most or most % vector:
+            _refuse(what, vector, f"a divisor of {most}")
+    if count % numbers["vector_down"]:
+        _refuse("vector_down", numbers["vector_down"], f"a divisor of rows_per_block = {count}")
+    if not 1 <= slab <= MOST_CHUNKS_UNROLLED or cols % (slab * lanes * schedule.vector):
+        chunks = f"{lanes} lanes with vectors of {schedule.vector}"
+        _refuse("slab", slab, f"1 to {MOST_CHUNKS_UNROLLED} chunks of {chunks} that divide {cols} columns")
+
+
 def check_shared_work(schedule: Schedule, splittable: bool, scratch: tuple[tuple[str, int], ...], tickets: int) -> None:
     """Refuse a split that the cluster does not allow, or whose buffers are not ``scratch`` and ``tickets``."""
     if schedule.parameter("splits", 1) == 1:

@@ -91,7 +91,7 @@ class TileLayout:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """One task of this thread, seen along an axis.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """The tiles that one copy of the code runs: their numbers along both axes, and how many tasks they have in all."""
 
     tiles: tuple[Expr, Expr]
@@ -130,7 +130,7 @@ class TileKernel:
     shared: Callable[[int, ir.Type], Value]
 
     def __post_init__(self) -> None:
-        self._thread = symbol("thread", self.layout.threads)
+        self.thread = symbol("tile_thread", self.layout.threads)
         self._lanes = tuple(symbol("lane", width) if width > 1 else None for width in self.layout.vector)
         self._batch = constant(0)
         self._staged: dict[Key, int] = {item.point.key: i for i, item in enumerate(self.space.staged)}
@@ -144,22 +144,26 @@ class TileKernel:
     def emit(self) -> None:
         """Emit the whole kernel body."""
         builder, layout, space = self.builder, self.layout, self.space
-        builder.declare(self._thread, builder.thread_id())
+        self.open()
         block = symbol("block", layout.blocks(space))
         builder.declare(block, builder.block_id())
         across, down = layout.tiles(space)
         tiles = (mod(block.expr, across), mod(floordiv(block.expr, across), down))
         self._batch = floordiv(block.expr, across * down)
-        for item in space.staged:
-            size = layout.tile[item.source] * layout.row_elements(item)
-            self._buffers.append(self.shared(size, item.point.node.element))
-        self._phase(tiles, self._fill)
+        self._phase(tiles, self.fill)
         builder.barrier()
         self._phase(tiles, self._drain)
 
+    def open(self) -> None:
+        """Say which thread this is, and make the buffers."""
+        self.builder.declare(self.thread, self.builder.thread_id())
+        for item in self.space.staged:
+            size = self.layout.tile[item.source] * self.layout.row_elements(item)
+            self._buffers.append(self.shared(size, item.point.node.element))
+
     # Tiles ------------------------------------------------------------------------------------------------------
 
-    def _phase(self, tiles: tuple[Expr, Expr], action: Callable[[int, _Part], None]) -> None:
+    def _phase(self, tiles: tuple[Expr, Expr], action: Callable[[int, Part], None]) -> None:
         """Run ``action`` for both axes: once where all tiles are whole, else for whole tiles and for the others."""
         layout, space, builder = self.layout, self.space, self.builder
         whole = (space.extent(0) // layout.tile[0], space.extent(1) // layout.tile[1])
@@ -168,10 +172,10 @@ class TileKernel:
         for axis in AXES:
             everything *= space.extent(axis) // layout.vector[axis]
         if whole == layout.tiles(space):
-            self._both_axes(action, _Part(tiles, True, everything))
+            self._both_axes(action, Part(tiles, True, everything))
             return
         if not inside:
-            self._both_axes(action, _Part(tiles, False, everything))
+            self._both_axes(action, Part(tiles, False, everything))
             return
         condition: Value | None = None
         numbers: list[Expr] = []
@@ -184,23 +188,23 @@ class TileKernel:
                 holds = builder.compare("ult", value, builder.index_constant(whole[axis]))
                 condition = holds if condition is None else builder.arith("andi", condition, holds)
 
-        def run(part: _Part) -> list[Value]:
+        def run(part: Part) -> list[Value]:
             self._both_axes(action, part)
             return []
 
         builder.branch(
             condition,
             [],
-            lambda: run(_Part((numbers[0], numbers[1]), True, inside)),
-            lambda: run(_Part(tiles, False, everything - inside)),
+            lambda: run(Part((numbers[0], numbers[1]), True, inside)),
+            lambda: run(Part(tiles, False, everything - inside)),
             executions=Fraction(inside * layout.threads, layout.tasks),
         )
 
-    def _both_axes(self, action: Callable[[int, _Part], None], part: _Part) -> None:
+    def _both_axes(self, action: Callable[[int, Part], None], part: Part) -> None:
         for axis in AXES:
             action(axis, part)
 
-    def _for_each_task(self, axis: int, part: _Part, begin: Callable[[_Task], Finish]) -> None:
+    def _for_each_task(self, axis: int, part: Part, begin: Callable[[Task], Finish]) -> None:
         """Begin and finish every task of this thread; several are begun before the first is finished."""
         layout = self.layout
         at_once = max(1, MOST_AT_ONCE // (layout.vector[0] * layout.vector[1]))
@@ -212,7 +216,7 @@ class TileKernel:
             begun.clear()
             return []
 
-        def run(task: _Task) -> list[Value]:
+        def run(task: Task) -> list[Value]:
             begin(task)()
             return []
 
@@ -230,10 +234,10 @@ class TileKernel:
                 finish()
         finish()
 
-    def _task(self, axis: int, part: _Part, number: int) -> _Task:
+    def _task(self, axis: int, part: Part, number: int) -> Task:
         """Task number ``number`` of this thread."""
         layout, builder, space = self.layout, self.builder, self.space
-        place = self._thread.expr + number * layout.threads
+        place = self.thread.expr + number * layout.threads
         chunk, across = mod(place, layout.chunks(axis)), floordiv(place, layout.chunks(axis))
         conditions: list[Value] = []
         if place.high >= layout.tasks:
@@ -254,11 +258,11 @@ class TileKernel:
         condition = None
         for holds in conditions:
             condition = holds if condition is None else builder.arith("andi", condition, holds)
-        return _Task(chunk, across, positions[0], positions[1], condition)
+        return Task(chunk, across, positions[0], positions[1], condition)
 
     # Values -----------------------------------------------------------------------------------------------------
 
-    def _binding(self, axis: int, task: _Task, row: int) -> dict[Symbol, Expr]:
+    def _binding(self, axis: int, task: Task, row: int) -> dict[Symbol, Expr]:
         """The digits at row ``row`` of a task seen along ``axis``."""
         lane = self._lanes[axis]
         fast = task.fast if lane is None else task.fast + lane.expr
@@ -278,13 +282,13 @@ class TileKernel:
     def _context(self, axis: int) -> Context:
         return Context(self._lanes[axis], self.layout.vector[axis])
 
-    def _fill(self, axis: int, part: _Part) -> None:
+    def fill(self, axis: int, part: Part) -> None:
         """Write what is computed along ``axis`` and needed along the other to shared memory."""
         items = [item for item in self.space.staged if item.source == axis]
         if items:
             self._for_each_task(axis, part, lambda task: self._fill_task(axis, task, items))
 
-    def _fill_task(self, axis: int, task: _Task, items: Sequence[Staged]) -> Finish:
+    def _fill_task(self, axis: int, task: Task, items: Sequence[Staged]) -> Finish:
         layout, builder = self.layout, self.builder
         loaded: list[list[Value]] = []
         for item in items:
@@ -300,7 +304,7 @@ class TileKernel:
         def write() -> None:
             for item, rows in zip(items, loaded, strict=True):
                 for number in range(layout.vector[axis]):
-                    at = self._address(item, task.chunk, number, task.across)
+                    at = self._address(item, task.chunk * layout.vector[axis] + number, task.across)
                     store_chunk(builder, self._column(rows, number), self._buffer(item), at)
 
         return write
@@ -312,8 +316,8 @@ class TileKernel:
     def _buffer(self, item: Staged) -> Value:
         return self._buffers[self._staged[item.point.key]]
 
-    def _address(self, item: Staged, writer: Expr, number: int, unit: Expr) -> Value:
-        """Where in its buffer vector ``unit`` of row ``number`` of task ``writer`` along the source axis is.
+    def _address(self, item: Staged, row: Expr, unit: Expr) -> Value:
+        """Where in its buffer vector ``unit`` of the row at position ``row`` along the source axis is.
 
         The line of 128 bytes holds ``columns`` vectors, or groups of vectors of 4 bytes. Writers that stand side by
         side permute them differently; where fewer writers than columns do, several vectors side by side stay so.
@@ -324,22 +328,22 @@ class TileKernel:
         columns, group = LINE // max(size, BANK), max(1, BANK // size)
         writers = layout.chunks(item.source)
         step = columns // writers if writers < columns and columns % writers == 0 else 1
+        writer = floordiv(row, layout.vector[item.source])
         key = mod(writer * step, columns) * group
         place = builder.index(unit)
         if not key.is_constant or key.const:
             place = builder.arith("xori", place, builder.index(key))
         if width > 1:
             place = builder.arith("muli", place, builder.index_constant(width))
-        row = (writer * layout.vector[item.source] + number) * layout.row_elements(item)
-        return builder.arith("addi", builder.index(row), place)
+        return builder.arith("addi", builder.index(row * layout.row_elements(item)), place)
 
-    def _drain(self, axis: int, part: _Part) -> None:
+    def _drain(self, axis: int, part: Part) -> None:
         """Compute and store the outputs that lie along ``axis``."""
         outputs = [number for number, side in enumerate(self.space.sides) if side == axis]
         if outputs:
             self._for_each_task(axis, part, lambda task: self._drain_task(axis, task, outputs))
 
-    def _drain_task(self, axis: int, task: _Task, outputs: Sequence[int]) -> Finish:
+    def _drain_task(self, axis: int, task: Task, outputs: Sequence[int]) -> Finish:
         computed: list[tuple[int, Point, Value]] = []
         with self.evaluator.within(self._context(axis)):
             for row in range(self.layout.vector[1 - axis]):
@@ -347,7 +351,8 @@ class TileKernel:
                 for number in outputs:
                     place = Point(self.program.outputs[number], self.space.placement.places[number])
                     point = self._at(place, binding)
-                    self._read_staged(place, point, axis, task, row)
+                    across = task.across * self.layout.vector[1 - axis] + row
+                    self.read_staged(place, point, axis, task.chunk, across)
                     computed.append((number, point, self.evaluator.get(point.node, point.indices)))
 
         def store() -> None:
@@ -364,8 +369,11 @@ class TileKernel:
         self.evaluator.store(number, linearize(point.indices, point.node.shape), value)
         self.builder.location = location
 
-    def _read_staged(self, place: Point, point: Point, axis: int, task: _Task, row: int) -> None:
-        """Make known to the evaluator what ``point`` needs of shared memory; ``place`` is it in terms of the digits."""
+    def read_staged(self, place: Point, point: Point, axis: int, chunk: Expr, across: Expr) -> None:
+        """Make known to the evaluator what ``point`` needs of shared memory; ``place`` is it in terms of the digits.
+
+        It stands at position ``across`` of the tile along the source axis, in vector ``chunk`` along ``axis``.
+        """
         memo, builder = self.builder.scope.memo, self.builder
         stack, seen = [(place, point)], set[Key]()
         while stack:
@@ -378,6 +386,6 @@ class TileKernel:
                 stack.extend(zip(operands_of(here), operands_of(there), strict=True))
             elif there.key not in memo:
                 item, width = self.space.staged[number], self.layout.vector[axis]
-                at = self._address(item, task.across, row, task.chunk)
+                at = self._address(item, across, chunk)
                 loaded = load_chunk(builder, self._buffer(item), at, width, here.node.element)
                 memo[there.key] = scalar_ops.from_memory(builder, loaded, here.node.element)

@@ -30,6 +30,8 @@ SECTOR = 32
 """Bytes of global memory that are moved together."""
 
 BOTH = 3
+REDUCED = 4
+"""Mark of what depends on a reduction: it is not known when values cross."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,7 @@ class TileSpace:
         for node in program.nodes.values():
             if isinstance(node, Computed) and node.is_reduction:
                 raise PassError("a reduction does not run over tiles")
-        if not elements or not any(_permutes(node) for node in program.nodes.values()):
+        if not elements or not permutes(program):
             raise PassError("nothing is transposed")
         placement = place_outputs(program)
         stores = placement.offsets(program)
@@ -110,16 +112,18 @@ class TileSpace:
         sizes = [bytes_of(node) for node in program.outputs]
         everything = [*zip(stores, sizes, strict=True), *loads]
         axes = _axes(placement, stores[0], everything)
-        accesses = [Access(offset, size, _lies_along(offset, axes)) for offset, size in everything]
+        accesses = [Access(offset, size, lies_along(offset, axes)) for offset, size in everything]
         sides = tuple(max(0, access.axis) for access in accesses[: len(stores)])
+        points = [Point(node, place) for node, place in zip(program.outputs, placement.places, strict=True)]
+        roots = list(zip(points, sides, strict=True))
         inside = {*axes[0], *axes[1]}
         space = TileSpace(
             placement,
             axes,
             tuple(name for name in placement.digits if name not in inside),
-            tuple(access for access in accesses if _varies(access.offset, axes) == BOTH),
+            tuple(access for access in accesses if varies(access.offset, axes) == BOTH),
             sides,
-            _staged(program, placement, axes, sides),
+            staged_values(placement.reach, axes, roots),
         )
         if not space.staged:
             raise PassError("no value that is contiguous in one direction is needed in another")
@@ -136,14 +140,13 @@ def bytes_of(node: Node) -> int:
     return byte_size(memory_type(node.element))
 
 
-def _permutes(node: Node) -> bool:
+def permutes(program: TensorProgram) -> bool:
     """Whether a linalg op reads or writes dims out of order, which is what every transpose is in canonical form."""
-    if not isinstance(node, Computed):
-        return False
-    for results in node.linalg.maps:
-        dims = [mapped.dim for mapped in results if mapped.dim is not None]
-        if dims != sorted(dims):
-            return True
+    for node in program.nodes.values():
+        for results in node.linalg.maps if isinstance(node, Computed) else ():
+            dims = [mapped.dim for mapped in results if mapped.dim is not None]
+            if dims != sorted(dims):
+                return True
     return False
 
 
@@ -186,28 +189,32 @@ def _contiguous(offset: Expr, inner: Symbol, taken: set[Symbol]) -> tuple[Symbol
     return tuple(digits)
 
 
-def _varies(offset: Expr, axes: tuple[tuple[Symbol, ...], ...]) -> int:
+def varies(offset: Expr, axes: tuple[tuple[Symbol, ...], ...]) -> int:
     """Along which axes (bit set) an offset varies."""
     return sum(1 << axis for axis in AXES if any(name in offset.symbols for name in axes[axis]))
 
 
-def _lies_along(offset: Expr, axes: tuple[tuple[Symbol, ...], ...]) -> int:
+def lies_along(offset: Expr, axes: tuple[tuple[Symbol, ...], ...]) -> int:
+    """The axis along which memory at an offset is contiguous, if the offset varies along both; else -1."""
     strides = strides_of(offset)
-    if strides is None or _varies(offset, axes) != BOTH:
+    if strides is None or varies(offset, axes) != BOTH:
         return -1
     return next((axis for axis in AXES if strides.get(axes[axis][-1]) == 1), -1)
 
 
-def _staged(
-    program: TensorProgram, placement: Placement, axes: tuple[tuple[Symbol, ...], ...], sides: Sequence[int]
+def staged_values(
+    reach: Reach, axes: tuple[tuple[Symbol, ...], ...], roots: Sequence[tuple[Point, int]]
 ) -> tuple[Staged, ...]:
-    """What crosses: the values furthest down that lie along one axis, or the arguments if those are fewer bytes."""
-    sources = _Sources(placement.reach, axes)
+    """What crosses: the values furthest down that lie along one axis, or what is loaded if those are fewer bytes.
+
+    ``roots`` are the values to compute, each with the axis along which that is done.
+    """
+    sources = _Sources(reach, axes)
     values: dict[Key, Staged] = {}
     leaves: dict[Key, Staged] = {}
-    for node, place, side in zip(program.outputs, placement.places, sides, strict=True):
-        sources.collect(Point(node, place), 1 - side, sources.crossing, values)
-        sources.collect(Point(node, place), 1 - side, sources.loaded, leaves)
+    for point, side in roots:
+        sources.collect(point, 1 - side, sources.crossing, values)
+        sources.collect(point, 1 - side, sources.loaded, leaves)
     wide, narrow = (sum(item.element_bytes for item in found.values()) for found in (values, leaves))
     return tuple((leaves if narrow < wide else values).values())
 
@@ -221,12 +228,12 @@ class _Sources:
         self._known: dict[Key, int] = {}
 
     def of(self, point: Point) -> int:
-        """The axes, as a bit set."""
+        """The axes, as a bit set, with :data:`REDUCED`."""
         known = self._known.get(point.key)
         if known is None:
-            known = 0
+            known = REDUCED if isinstance(point.node, Computed) and point.node.is_reduction else 0
             if isinstance(point.node, Argument):
-                axis = _lies_along(linearize(point.indices, point.node.shape), self._axes)
+                axis = lies_along(linearize(point.indices, point.node.shape), self._axes)
                 known = 0 if axis < 0 else 1 << axis
             for operand in self._reach.operands(point):
                 known |= self.of(operand)
@@ -270,17 +277,24 @@ class _Sources:
 
 def sectors_of_tiles(space: TileSpace) -> int:
     """Sectors that a warp touches for 32 elements of every access, each walked along the axis it lies along."""
-    total = 0
-    for access in space.accesses:
-        axis = max(0, access.axis)
-        fast, slow = space.extent(axis), space.extent(1 - axis)
-        points: list[dict[Symbol, int]] = []
-        for number in range(WARP):
-            point = _digits(space.axes[axis], number % fast)
-            point |= _digits(space.axes[1 - axis], min(slow - 1, slow // 2 + number // fast))
-            points.append(point | _digits(space.batch, space.batches // 2))
-        total += _sectors(access.offset, access.size, points)
-    return total
+    return sum(_sectors(access.offset, access.size, _walk(space, max(0, access.axis))) for access in space.accesses)
+
+
+def sectors_along(space: TileSpace, axis: int) -> int:
+    """The same if all are walked along one axis."""
+    points = _walk(space, axis)
+    return sum(_sectors(access.offset, access.size, points) for access in space.accesses)
+
+
+def _walk(space: TileSpace, axis: int) -> list[dict[Symbol, int]]:
+    """Digits of 32 elements side by side along an axis, in the middle of the space."""
+    fast, slow = space.extent(axis), space.extent(1 - axis)
+    points: list[dict[Symbol, int]] = []
+    for number in range(WARP):
+        point = _digits(space.axes[axis], number % fast)
+        point |= _digits(space.axes[1 - axis], min(slow - 1, slow // 2 + number // fast))
+        points.append(point | _digits(space.batch, space.batches // 2))
+    return points
 
 
 def sectors_of_pass(program: TensorProgram, space: TileSpace) -> int:

@@ -92,3 +92,68 @@ def merged_heads(batch: int, heads: int, length: int, width: int, element: str) 
         function([("a", a), ("b", r)], body, [("r", r)]),
         [(batch, heads, length, width), (batch, width, length * heads)],
     )
+
+
+def row_totals(rows: int, cols: int, element: str, keep: bool = True) -> tuple[str, list[tuple[int, ...]]]:
+    """``s = 2 a.t() + b``, ``s.sum(-1)`` and ``s.max(-1)``; with ``keep``, ``s`` is returned too."""
+    a, b, r = tensor((cols, rows), element), tensor((rows, cols), element), tensor((rows, 1), element)
+    body = f"""  %zero = arith.constant 0.0 : {element}
+  %low = arith.constant {"0xFF800000" if element == "f32" else "-1.0e30" if element != "f16" else "0xFC00"} : {element}
+  %er = tensor.empty() : {r}
+  %z0 = linalg.fill ins(%zero : {element}) outs(%er : {r}) -> {r}
+  %l0 = linalg.fill ins(%low : {element}) outs(%er : {r}) -> {r}
+"""
+    body += pointwise("s", (rows, cols), element, [("a", a, (1, 0)), ("b", b, (0, 1))])
+    full, row = "affine_map<(d0, d1) -> (d0, d1)>", "affine_map<(d0, d1) -> (d0, 0)>"
+    for name, start, op in (("t", "z0", "addf"), ("m", "l0", "maximumf")):
+        body += f"""  %{name} = linalg.generic {{indexing_maps = [{full}, {row}],
+      iterator_types = ["parallel", "reduction"]}} ins(%s : {b}) outs(%{start} : {r}) {{
+  ^bb0(%x: {element}, %acc: {element}):
+    %r = arith.{op} %x, %acc : {element}
+    linalg.yield %r : {element}
+  }} -> {r}
+"""
+    results = [("s", b), ("t", r), ("m", r)] if keep else [("t", r), ("m", r)]
+    return function([("a", a), ("b", b)], body, results), [(cols, rows), (rows, cols)]
+
+
+def transposed_softmax(rows: int, cols: int, batch: int = 1) -> tuple[str, list[tuple[int, ...]]]:
+    """``softmax(a.transpose(1, 2) + b, -1)`` with a batch."""
+    a, b = tensor((batch, cols, rows), "f32"), tensor((batch, rows, cols), "f32")
+    r = tensor((batch, rows, 1), "f32")
+    full, row = "affine_map<(d0, d1, d2) -> (d0, d1, d2)>", "affine_map<(d0, d1, d2) -> (d0, d1, 0)>"
+    body = f"""  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %er = tensor.empty() : {r}
+  %z0 = linalg.fill ins(%zero : f32) outs(%er : {r}) -> {r}
+  %l0 = linalg.fill ins(%low : f32) outs(%er : {r}) -> {r}
+"""
+    once = "%r = arith.addf %x0, %x1 : f32\n    linalg.yield %r : f32"
+    body += pointwise("s", (batch, rows, cols), "f32", [("a", a, (0, 2, 1)), ("b", b, (0, 1, 2))], once)
+    body += f"""  %m = linalg.generic {{indexing_maps = [{full}, {row}],
+      iterator_types = ["parallel", "parallel", "reduction"]}}
+      ins(%s : {b}) outs(%l0 : {r}) {{
+  ^bb0(%x: f32, %acc: f32):
+    %r = arith.maximumf %x, %acc : f32
+    linalg.yield %r : f32
+  }} -> {r}
+  %t = linalg.generic {{indexing_maps = [{full}, {row}, {row}], iterator_types = ["parallel", "parallel", "reduction"]}}
+      ins(%s, %m : {b}, {r}) outs(%z0 : {r}) {{
+  ^bb0(%x: f32, %y: f32, %acc: f32):
+    %d = arith.subf %x, %y : f32
+    %e = math.exp %d : f32
+    %r = arith.addf %e, %acc : f32
+    linalg.yield %r : f32
+  }} -> {r}
+  %eo = tensor.empty() : {b}
+  %o = linalg.generic {{indexing_maps = [{full}, {row}, {row}, {full}],
+      iterator_types = ["parallel", "parallel", "parallel"]}}
+      ins(%s, %m, %t : {b}, {r}, {r}) outs(%eo : {b}) {{
+  ^bb0(%x: f32, %y: f32, %z: f32, %out: f32):
+    %d = arith.subf %x, %y : f32
+    %e = math.exp %d : f32
+    %q = arith.divf %e, %z : f32
+    linalg.yield %q : f32
+  }} -> {b}
+"""
+    return function([("a", a), ("b", b)], body, [("o", b)]), [(batch, cols, rows), (batch, rows, cols)]
