@@ -34,6 +34,7 @@ class StitchCluster(Pass):
 
     max_ops: int = option(Limits.ops, "most ops in one kernel")
     max_arguments: int = option(Limits.arguments, "most tensors that one kernel reads and writes")
+    max_parts: int = option(Limits.parts, "most independent clusters that share a launch; 1: none do")
 
     def run(self, op: ir.Operation) -> None:
         main = main_function(op)
@@ -41,7 +42,7 @@ class StitchCluster(Pass):
             return
         graph = build_graph(main)
         target = stitch.target_of(op)
-        clusterer = GreedyClusterer(Limits(self.max_ops, self.max_arguments))
+        clusterer = GreedyClusterer(Limits(self.max_ops, self.max_arguments, self.max_parts))
         plan = clusterer.plan(graph, target, stitch.LIBRARY_MODE.require(op))
         check_plan(graph, plan)
         write_plan(graph, plan)

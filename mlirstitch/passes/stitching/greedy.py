@@ -8,10 +8,12 @@
    expensive is computed twice.
 3. *Duplicates.* A movement or cast that several clusters read is computed by each of them and never stored, if each
    can; the bits are the same everywhere.
+4. *Packs.* Clusters that do not depend on each other share a launch where that saves time (see ``packing``).
 
 Clusters that ``stitch.cluster`` asks for (see ``keep_together``) are made first and stay as they are.
 
-Every union keeps the contracted graph acyclic, saves bytes, and has a template that applies. Ties go by op order.
+Every union keeps the contracted graph acyclic, saves bytes (packs: launches), and has a template that applies. Ties go
+by op order.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCl
 from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
 from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
 from mlirstitch.passes.stitching.keep_together import contract_kept, kept_together
+from mlirstitch.passes.stitching.packing import pack_independent
 from mlirstitch.passes.stitching.regions import level_regions, split_by_rows
 from mlirstitch.passes.structured import shape_of
 from mlirstitch.target import Target
@@ -69,12 +72,13 @@ class _Run:
         self._merge_in_rounds(self._loop_nest_neighbours)
         sets = {name: set(self.contraction.members[name]) for name in self.contraction.in_program_order()}
         self._duplicate(sets)
-        return FusionPlan(
+        plan = FusionPlan(
             tuple(
                 PlannedCluster(tuple(sorted(nodes)), self.judge.routines.get(min(nodes), "")) for nodes in sets.values()
             ),
             tuple(self._pairs_apart(sets)),
         )
+        return pack_independent(self.graph, plan, self.judge.target, self.judge.limits, self.kept)
 
     # Row and element-wise clusters
 
