@@ -51,19 +51,20 @@ def shared_layouts(
     """
     if facts.passes < 2 or best.splits > 1 or best.lanes <= WARP:
         return []
-    found: list[RowLayout] = []
     few = FEW_ROWS * space.rows <= target.sms
-    if target.grid_composition and few and target.cluster_blocks * space.rows * FEW_ROWS <= target.sms:
+    found: list[RowLayout] = []
+    if target.grid_composition and target.cluster_blocks * space.rows * FEW_ROWS <= target.sms:
         blocks = min(target.sms // space.rows, space.cols // SHARED_PART)
-        found += _fitting(space, facts, vector, blocks, GRID, staged, target)
+        found = _fitting(space, facts, vector, blocks, GRID, staged, target)
         found = found or _loop(space, vector, blocks, GRID, target)
     if target.cluster_blocks > 1:
         most = min(target.cluster_blocks, target.sms // space.rows, space.cols // SHARED_PART)
         spread = _floor_power_of_two(most) if few else 1
-        found += _fitting(space, facts, vector, spread, CLUSTER, staged, target)
+        clusters = _fitting(space, facts, vector, spread, CLUSTER, staged, target)
         if not best.resident and not _holds_everything(best, space, staged(), target):
-            found += _smallest_cluster(space, facts, vector, staged, target)
-        found = found or _loop(space, vector, spread, CLUSTER, target)
+            clusters += _smallest_cluster(space, facts, vector, staged, target)
+        clusters.sort(key=lambda layout: not layout.resident)
+        found += clusters or _loop(space, vector, spread, CLUSTER, target)
     return list(dict.fromkeys(found))
 
 

@@ -143,18 +143,18 @@ def test_chips_without_clusters_keep_their_schedules(chip):
 
 @pytest.mark.parametrize(("number", "what"), [(-2, "arrive"), (-1, "wait")])
 def test_a_block_that_leaves_before_its_peers_have_read_is_found(number, what):
-    built = build(softmax(2, 33001), "row")
+    built = build(softmax(2, 16387), "row")
     faulty = without(built, number, of="barrier.cluster")
     assert what in built.ptx.replace(faulty.ptx, "")
-    x = random_array(np.random.default_rng(0), (2, 33001), "f32")
+    x = random_array(np.random.default_rng(0), (2, 16387), "f32")
     with pytest.raises(LaunchError, match="which may have exited before"):
         faulty.run([x], sanitize=True, seed=0)
 
 
 @pytest.mark.parametrize("number", range(4))
 def test_a_cluster_barrier_that_is_missing_between_writing_and_reading_is_found(number):
-    faulty = without(build(softmax(1, 33001), "row"), number, of="barrier.cluster")
-    x = random_array(np.random.default_rng(0), (1, 33001), "f32")
+    faulty = without(build(softmax(1, 16387), "row"), number, of="barrier.cluster")
+    x = random_array(np.random.default_rng(0), (1, 16387), "f32")
     with pytest.raises(LaunchError):
         faulty.run([x], sanitize=True, seed=0)
 
