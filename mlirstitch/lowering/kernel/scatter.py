@@ -1,7 +1,7 @@
 """Template ``scatter``: a scatter with the element-wise ops around it, as one kernel (see ``scatter_kernel``).
 
-A row of the destination belongs to a warp, or to several where it is wide. What an index names is one row: scatters
-whose every element has an index of its own along an inner dim are loop nests.
+A row of the destination belongs to a warp, or to several where it is wide, or where rows are few. What an index names
+is one row: scatters whose every element has an index of its own along an inner dim are loop nests.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel.body import byte_size, memory_type
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.kernel_template import KernelTemplate, OpenKernel, schemes_of
-from mlirstitch.lowering.kernel.reduction_facts import dry_evaluator
+from mlirstitch.lowering.kernel.reduction_facts import dry_evaluator, no_shared
 from mlirstitch.lowering.kernel.scatter_kernel import ScatterKernel, ScatterLayout, ScatterSpace
 from mlirstitch.lowering.kernel.schedule_checks import check_scatter_schedule
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
@@ -24,6 +25,16 @@ MAX_VECTOR = 4
 WARPS = 4
 RESIDENT_COLUMNS = 16
 """Columns a lane keeps running values of, twice where sums are blocked."""
+
+MAX_PARTS = 16
+MIN_STEPS = 4
+"""Times 32 indices that a warp looks through at least before a row is shared."""
+
+BUSY_WARPS = 8
+"""Warps a multiprocessor should have before rows are left to single warps."""
+
+SHARED_BYTES = 1 << 15
+"""What the parts of a row may take in shared memory."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,16 @@ class ScatterTemplate(KernelTemplate[ScatterSpace, ScatterLayout]):
         chunks = min(-(-count // WARP), max(1, RESIDENT_COLUMNS // vector))
         tiles = -(-count // (chunks * WARP))
         units = space.rows * tiles
+        size = byte_size(memory_type(space.node.element)) * chunks * vector * WARP
+        parts, steps = 1, -(-space.count // WARP)
+        while (
+            (parts < MAX_PARTS and units * parts < BUSY_WARPS * target.sms)
+            and steps >= 2 * parts * MIN_STEPS
+            and 2 * parts * size <= SHARED_BYTES
+        ):
+            parts *= 2
+        if parts > 1:
+            return [ScatterLayout(parts, units, vector, chunks, tiles, parts)]
         warps = WARPS
         while warps > 1 and units < warps * target.sms:
             warps //= 2
@@ -61,25 +82,26 @@ class ScatterTemplate(KernelTemplate[ScatterSpace, ScatterLayout]):
             grid=(layout.blocks, 1, 1),
             block=(layout.threads, 1, 1),
             vector=layout.vector,
-            parameters=(("chunks", layout.chunks), ("tiles", layout.tiles)),
-            schemes=schemes_of(cluster, [(space.node, "warp")]),
+            parameters=(("chunks", layout.chunks), ("parts", layout.parts), ("tiles", layout.tiles)),
+            schemes=schemes_of(cluster, [(space.node, "warp" if layout.parts == 1 else "block")]),
         )
 
     def layout(self, program: TensorProgram, space: ScatterSpace, schedule: Schedule, target: Target) -> ScatterLayout:
         """The layout that a schedule describes."""
         check_scatter_schedule(schedule, space.rows, space.cols, target)
         chunks, tiles = int(schedule.parameter("chunks")), int(schedule.parameter("tiles"))
-        return ScatterLayout(schedule.block[0] // WARP, schedule.grid[0], schedule.vector, chunks, tiles)
+        parts = int(schedule.parameter("parts", 1))
+        return ScatterLayout(schedule.block[0] // WARP, schedule.grid[0], schedule.vector, chunks, tiles, parts)
 
     def body(self, kernel: OpenKernel, space: ScatterSpace, layout: ScatterLayout) -> None:
         """Emit the body."""
-        ScatterKernel(kernel.program, space, layout, kernel.evaluator).emit()
+        ScatterKernel(kernel.program, space, layout, kernel.evaluator, kernel.place.shared).emit()
 
 
 def _dry_kernel(program: TensorProgram, space: ScatterSpace, vector: int) -> ScatterKernel:
     tiles = -(-space.cols // (vector * WARP))
     layout = ScatterLayout(1, space.rows * tiles, vector, 1, tiles)
-    return ScatterKernel(program, space, layout, dry_evaluator(program))
+    return ScatterKernel(program, space, layout, dry_evaluator(program), no_shared)
 
 
 def _widest_vector(program: TensorProgram, space: ScatterSpace) -> int:

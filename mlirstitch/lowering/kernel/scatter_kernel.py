@@ -6,6 +6,9 @@ the update. So every row has one writer, which combines in the order of the indi
 every run. Nothing is read of an update that another row takes. Floating-point sums are blocked: ``BLOCK`` indices at a
 time are summed from zero, and these sums are added (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
 
+Where rows are few and indices many, the warps of a block share a row: each looks through a part of the indices, and the
+first one combines what they found, in order.
+
 Gradients of embeddings, ``index_add``, ``index_put`` and ``scatter_reduce`` are such kernels, with the element-wise ops
 that make updates and indices, and those that read the result, inside.
 """
@@ -13,7 +16,7 @@ that make updates and indices, and those that read the result, inside.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -21,10 +24,11 @@ from mlir import ir
 
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel import body as scalar_ops
 from mlirstitch.lowering.kernel.builder import Builder, Value
 from mlirstitch.lowering.kernel.combiner import Combiner, NotParallel, combiner_of
 from mlirstitch.lowering.kernel.evaluate import Context, Evaluator, Guard
-from mlirstitch.lowering.kernel.fold import WARP, Fold
+from mlirstitch.lowering.kernel.fold import WARP, Fold, load_chunk, store_chunk
 from mlirstitch.lowering.kernel.index_expr import ZERO, Expr, Symbol, delinearize, linearize, symbol
 from mlirstitch.lowering.kernel.linalg_body import LinalgOp
 from mlirstitch.lowering.kernel.tensor_program import Computed, Indices, TensorProgram, name_of
@@ -117,7 +121,8 @@ class ScatterLayout:
         blocks: blocks of the launch.
         vector: columns of a chunk; divides the columns of a row.
         chunks: chunks a lane keeps.
-        tiles: warps that share a row.
+        tiles: stretches of a row that different warps own.
+        parts: warps that share a stretch; 1, or all warps of a block.
     """
 
     warps: int
@@ -125,6 +130,7 @@ class ScatterLayout:
     vector: int
     chunks: int
     tiles: int
+    parts: int = 1
 
     @property
     def threads(self) -> int:
@@ -134,12 +140,16 @@ class ScatterLayout:
 
 @dataclass(eq=False)
 class ScatterKernel:
-    """Emits the body of one kernel into ``evaluator``'s builder; run dry it only checks and counts."""
+    """Emits the body of one kernel into ``evaluator``'s builder; run dry it only checks and counts.
+
+    ``shared`` makes a buffer in shared memory.
+    """
 
     program: TensorProgram
     space: ScatterSpace
     layout: ScatterLayout
     evaluator: Evaluator
+    shared: Callable[[int, ir.Type], Value]
     _chunks: list[tuple[Expr, Context]] = field(default_factory=list)
     _value: Value = None
     _offset: Expr | None = None
@@ -162,6 +172,9 @@ class ScatterKernel:
         builder, layout, space = self.builder, self.layout, self.space
         thread, warp_size = builder.thread_id(), builder.index_constant(WARP)
         lane, unit = builder.arith("remui", thread, warp_size), builder.arith("divui", thread, warp_size)
+        if layout.parts > 1:
+            self._emit_unit(builder.block_id(), lane, unit)
+            return
         if layout.blocks > 1:
             first = builder.arith("muli", builder.block_id(), builder.index_constant(layout.warps))
             unit = builder.arith("addi", first, unit)
@@ -174,7 +187,7 @@ class ScatterKernel:
         share = builder.scope.executions * Fraction(units, layout.blocks * layout.warps)
         builder.branch(inside, [], lambda: self._emit_unit(unit, lane), None, share)
 
-    def _emit_unit(self, unit: Value, lane: Value) -> list[Value]:
+    def _emit_unit(self, unit: Value, lane: Value, part: Value | None = None) -> list[Value]:
         builder, layout = self.builder, self.layout
         tile = builder.index_constant(0)
         row = unit
@@ -183,12 +196,43 @@ class ScatterKernel:
             row, tile = builder.arith("divui", unit, tiles), builder.arith("remui", unit, tiles)
         builder.declare(self._row, row)
         self._place_chunks(tile, lane)
-        totals = self._look_through(lane)
+        totals = self._look_through(lane, part)
         builder.location = self.space.node.linalg.op.location
+        if part is None:
+            return self._finish_all(totals)
+        slots = [self._leave(total, lane, part) for total in totals]
+        builder.barrier()
+        first = builder.compare("eq", part, builder.index_constant(0))
+        share = builder.scope.executions / layout.parts
+        builder.branch(first, [], lambda: self._finish_all([self._collect(s, lane) for s in slots]), None, share)
+        return []
+
+    def _finish_all(self, totals: Sequence[Value]) -> list[Value]:
         for (col, context), total in zip(self._chunks, totals, strict=True):
             with self.evaluator.within(context):
                 self._finish(col, total)
         return []
+
+    def _leave(self, total: Value, lane: Value, part: Value) -> Value:
+        """Store what a part found for a chunk in shared memory, and return the buffer."""
+        builder, width = self.builder, self.layout.vector
+        buffer = self.shared(self.layout.parts * WARP * width, self._fold.types()[0])
+        at = builder.arith("addi", builder.arith("muli", part, builder.index_constant(WARP)), lane)
+        at = builder.arith("muli", at, builder.index_constant(width))
+        store_chunk(builder, scalar_ops.to_memory(builder, total), buffer, at)
+        return buffer
+
+    def _collect(self, buffer: Value, lane: Value) -> Value:
+        """What all parts found for a chunk, combined in their order."""
+        builder, width = self.builder, self.layout.vector
+        (kind,) = self._fold.types()
+        total: Value = None
+        for number in range(self.layout.parts):
+            at = builder.arith("addi", builder.index_constant(number * WARP), lane)
+            at = builder.arith("muli", at, builder.index_constant(width))
+            found = scalar_ops.from_memory(builder, load_chunk(builder, buffer, at, width, kind), kind)
+            total = found if number == 0 else self._join([total], [found])[0]
+        return total
 
     def _place_chunks(self, tile: Value, lane: Value) -> None:
         """The columns of every chunk of this lane, and the guard of those that not every lane has."""
@@ -220,11 +264,14 @@ class ScatterKernel:
             value = self.builder.broadcast(value, self.layout.vector)
         return [value] * self.layout.chunks
 
-    def _look_through(self, lane: Value) -> list[Value]:
-        """The updates of the row combined, for every chunk of this lane."""
-        builder, steps = self.builder, self.steps
+    def _look_through(self, lane: Value, part: Value | None) -> list[Value]:
+        """The updates of the row, or of a part of the indices, combined for every chunk of this lane."""
+        builder, steps = self.builder, -(-self.steps // self.layout.parts)
         rounds = self.space.combiner.merge in ("arith.addf", "arith.mulf")
-        zero, one, end = (builder.index_constant(value) for value in (0, 1, steps))
+        zero, one, end = (builder.index_constant(value) for value in (0, 1, self.steps))
+        if part is not None:
+            zero = builder.arith("muli", part, builder.index_constant(steps))
+            end = builder.arith("minui", builder.arith("addi", zero, builder.index_constant(steps)), end)
         if not rounds or steps * WARP <= BLOCK:
             return builder.loop(None, (zero, end, one), steps, self._start(), lambda s, c: self._step(s, lane, c))
         run = builder.index_constant(BLOCK // WARP)

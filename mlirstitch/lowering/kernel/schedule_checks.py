@@ -170,7 +170,7 @@ def check_scatter_schedule(schedule: Schedule, rows: int, cols: int, target: Tar
         PassError: a parameter is missing, unknown or out of range, or does not fit the others.
     """
     check_workspace(schedule, (), 0)
-    numbers = _parameters(schedule, {"chunks": None, "tiles": None})
+    numbers = _parameters(schedule, {"chunks": None, "parts": 1, "tiles": None})
     blocks, threads = _along_x(schedule, target)
     chunks, tiles = numbers["chunks"], numbers["tiles"]
     if threads < WARP or threads % WARP:
@@ -183,7 +183,12 @@ def check_scatter_schedule(schedule: Schedule, rows: int, cols: int, target: Tar
     wanted = -(-cols // (vector * chunks * WARP))
     if tiles != wanted:
         _refuse("tiles", tiles, f"{wanted} for {cols} columns, {vector * chunks * WARP} a warp")
-    units = rows * tiles
+    units, parts = rows * tiles, numbers["parts"]
+    if parts != 1:
+        if parts != threads // WARP:
+            _refuse("parts", parts, f"1, or all {threads // WARP} warps of a block")
+        _blocks(blocks, units, 1, f"{rows} rows, {tiles} blocks each")
+        return
     _blocks(blocks, -(-units // (threads // WARP)), 1, f"{rows} rows, {tiles} warps each, {threads // WARP} a block")
 
 

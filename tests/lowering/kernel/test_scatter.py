@@ -106,6 +106,13 @@ def test_many_ones_in_one_row_do_not_stall() -> None:
     np.testing.assert_array_equal(got[0], 2.0**24 + 5000)
 
 
+def test_few_rows_are_shared_by_the_warps_of_a_block() -> None:
+    built = build(scatter(2, 768, 4096), "scatter")
+    assert built.schedule.parameter("parts") == built.schedule.block[0] // 32 == 16
+    many = build(scatter(30000, 768, 4096), "scatter")
+    assert many.schedule.parameter("parts") == 1
+
+
 def test_an_update_is_read_once_and_by_its_row_only() -> None:
     built = build(scatter(32, 128, 64), "scatter")
     inputs = _inputs(32, 128, 64, 0)
@@ -145,6 +152,8 @@ def test_an_index_for_every_element_of_a_row_is_refused() -> None:
         (Schedule("scatter", (10, 1, 1), (32, 1, 1), 8, parameters=(("chunks", 1), ("tiles", 2))), "vector"),
         (Schedule("scatter", (10, 1, 1), (32, 1, 1), parameters=(("chunks", 0), ("tiles", 2))), "chunks"),
         (Schedule("scatter", (10, 1, 1), (32, 1, 1), parameters=(("tiles", 2),)), "chunks"),
+        (Schedule("scatter", (10, 1, 1), (64, 1, 1), parameters=(("chunks", 1), ("parts", 3), ("tiles", 2))), "parts"),
+        (Schedule("scatter", (5, 1, 1), (64, 1, 1), parameters=(("chunks", 1), ("parts", 2), ("tiles", 2))), "grid"),
     ],
 )
 def test_a_schedule_that_does_not_cover_the_rows_is_refused(schedule: Schedule, message: str) -> None:
