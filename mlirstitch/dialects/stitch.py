@@ -240,14 +240,15 @@ MEMBER = StitchAttribute(
     "stitch.cluster",
     ("linalg.*", "tensor.*"),
     INTEGERS,
-    "numbers of the clusters that compute the op; several where each computes it for itself. Before stitch-cluster: ops "
-    "with the same number become one cluster",
+    "numbers of the clusters that compute the op; several where each computes it for itself. Before stitch-cluster: "
+    "ops with the same number become one cluster",
 )
 APART = StitchAttribute(
     "stitch.apart",
     ("func.func",),
     _array_of(FIELDS),
-    "tensors that go from one cluster to another through memory: clusters, places of the ops in them, ops, lines, rule, detail, tensor, bytes",
+    "tensors that go from one cluster to another through memory: clusters, places of the ops in them, ops, lines, "
+    "rule, detail, tensor, bytes",
 )
 CLUSTER_NAME = StitchAttribute(
     "stitch.cluster", ("gpu.launch_func", "func.call"), STRING, "name of the cluster function this step computes"
@@ -311,6 +312,12 @@ BOUND = StitchAttribute(
 )
 TRAFFIC = StitchAttribute(
     "stitch.traffic", ("gpu.launch_func", "gpu.func"), INTEGERS, "bytes the kernel loads or stores of each argument"
+)
+DYNAMIC_SHARED = StitchAttribute(
+    "stitch.dynamic_shared",
+    ("gpu.func",),
+    INTEGER,
+    "bytes of dynamic shared memory, where a kernel needs more than its schedule asks for",
 )
 ROUTINE_ATTRIBUTES = StitchAttribute(
     "stitch.attributes", ("func.call",), FIELDS, "strides, dilations, indexing maps of the library routine"

@@ -134,6 +134,10 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
     kernel = kernel.operation
     traffic = stitch.TRAFFIC.get(kernel)
     stitch.TRAFFIC.remove(kernel)  # it describes launches
+    dynamic = stitch.DYNAMIC_SHARED.get(kernel)
+    stitch.DYNAMIC_SHARED.remove(kernel)
+    if dynamic is not None:
+        schedule = replace(schedule, shared_bytes=dynamic)
     return _Kernel(
         name,
         schedule,

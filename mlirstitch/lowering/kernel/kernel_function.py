@@ -9,13 +9,15 @@ from typing import Any
 
 from mlir import ir
 
+from mlirstitch.dialects import stitch
 from mlirstitch.lowering.kernel.body import byte_size, memory_type
 from mlirstitch.lowering.kernel.builder import Builder, Value
+from mlirstitch.lowering.kernel.shared_plan import ALIGNMENT, place_buffers
 from mlirstitch.lowering.kernel.tensor_program import Node, Table, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
+from mlirstitch.target import Target
 
 _WORKGROUP = "#gpu.address_space<workgroup>"
-_SHARED_ALIGNMENT = 16
 _DYNAMIC = "dynamic_shared"
 """The symbol of dynamic shared memory, one a module."""
 
@@ -68,19 +70,21 @@ class KernelFunction:
         self._shared: Any = None
         self._shared_bytes = 0
         self._shared_used = 0
-        self._last_view: ir.Operation | None = None
+        self._views: list[ir.Operation] = []
+        self._parts_share = False
+        self._staged_bytes = schedule.shared_bytes
         self._tables: dict[Table, Value] = {}
 
     def shared(self, elements: int, element: ir.Type) -> Value:
         """A new buffer in shared memory, aligned to 16 bytes.
 
         All buffers are views into one, at constant offsets: threads compute one address where one symbol a buffer
-        would need an address each.
+        would need an address each. :meth:`finish` plans the offsets anew (see ``shared_plan``).
         """
         stored = memory_type(element)
         space = ir.Attribute.parse(_WORKGROUP)
         byte = ir.IntegerType.get_signless(8)
-        start = -(-self._shared_used // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
+        start = -(-self._shared_used // ALIGNMENT) * ALIGNMENT
         self._shared_used = start + elements * byte_size(stored)
         self._shared_bytes = max(self._shared_bytes, self._shared_used)
         whole = ir.MemRefType.get([self._shared_bytes], byte, memory_space=space)
@@ -88,19 +92,21 @@ class KernelFunction:
             self._shared = self.entry.add_argument(whole, self.location)
         self._shared.set_type(whole)
         index = ir.IndexType.get()
-        last, start_of_body = self._last_view, ir.InsertionPoint.at_block_begin(self.entry)
+        last = self._views[-1] if self._views else None
+        start_of_body = ir.InsertionPoint.at_block_begin(self.entry)
         with start_of_body if last is None else ir.InsertionPoint.after(last), self.location:
             offset = ir.Operation.create(
                 "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, start)}
             ).result
             kind = ir.MemRefType.get([elements], stored, memory_space=space)
             view = ir.Operation.create("memref.view", results=[kind], operands=[self._shared, offset])
-        self._last_view = view
+        self._views.append(view)
         return view.result
 
     def reuse_shared(self) -> None:
         """Let the next buffers lie where the first ones do: they are of other blocks, which make none of those."""
         self._shared_used = 0
+        self._parts_share = True
 
     def dynamic_shared(self, builder: Builder) -> Value:
         """A pointer (address space 3) to the block's dynamic shared memory, aligned to 16 bytes."""
@@ -169,14 +175,58 @@ class KernelFunction:
 
     def finish(self, traffic: Sequence[Fraction]) -> ir.Operation:
         """Close the function. ``traffic``: bytes moved per argument, as ``stitch.traffic``."""
-        ir.Operation.create("gpu.return", loc=self.location, ip=ir.InsertionPoint(self.entry))
         i64 = ir.IntegerType.get_signless(64)
+        self._place_shared()
+        ir.Operation.create("gpu.return", loc=self.location, ip=ir.InsertionPoint(self.entry))
         if self._shared is not None:
-            align = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(i64, _SHARED_ALIGNMENT)})
+            align = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(i64, ALIGNMENT)})
             self.op.attributes["workgroup_attributions"] = ir.IntegerAttr.get(i64, 1)
             self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([align])
         self.op.attributes["stitch.traffic"] = ir.DenseI64ArrayAttr.get([round(moved) for moved in traffic])
         return self.op
+
+
+    def _place_shared(self) -> None:
+        """Plan the shared buffers; what a kernel cannot declare becomes dynamic shared memory."""
+        if self._shared is None:
+            return
+        if not self._parts_share:  # parts of a packed kernel lie on top of each other already
+            self._shared_bytes = place_buffers(self.entry, self._views, Target.shared_bytes_static)
+        space = ir.Attribute.parse(_WORKGROUP)
+        whole = ir.MemRefType.get([self._shared_bytes], ir.IntegerType.get_signless(8), memory_space=space)
+        self._shared.set_type(whole)
+        if self._shared_bytes > Target.shared_bytes_static:
+            self._demote(whole)
+
+    def _demote(self, whole: ir.MemRefType) -> None:
+        """Put all shared buffers behind what the schedule stages in dynamic shared memory."""
+        builder = Builder(self.entry, self.location, 1)
+        builder.root.point = ir.InsertionPoint.at_block_begin(self.entry)
+        start = -(-self._staged_bytes // ALIGNMENT) * ALIGNMENT
+        i64 = ir.IntegerType.get_signless(64)
+        pointer = self.dynamic_shared(builder)
+        attributes: dict[str, ir.Attribute] = {
+            "elem_type": ir.TypeAttr.get(ir.IntegerType.get_signless(8)),
+            "rawConstantIndices": ir.DenseI32ArrayAttr.get([start]),
+            "noWrapFlags": ir.IntegerAttr.get(builder.i32, 0),
+        }
+        pointer = builder.emit("llvm.getelementptr", pointer.type, [pointer], attributes)
+        kind = ir.Type.parse("!llvm.struct<(ptr<3>, ptr<3>, i64, array<1 x i64>, array<1 x i64>)>")
+        descriptor = builder.emit("llvm.mlir.undef", kind, [])
+        numbers = [
+            builder.emit("llvm.mlir.constant", i64, [], {"value": ir.IntegerAttr.get(i64, value)})
+            for value in (0, self._shared_bytes, 1)
+        ]
+        fields = [([0], pointer), ([1], pointer), ([2], numbers[0]), ([3, 0], numbers[1]), ([4, 0], numbers[2])]
+        for place, value in fields:
+            where: dict[str, ir.Attribute] = {"position": ir.DenseI64ArrayAttr.get(place)}
+            descriptor = builder.emit("llvm.insertvalue", kind, [descriptor, value], where)
+        memory = builder.emit("builtin.unrealized_conversion_cast", whole, [descriptor])
+        for view in self._views:
+            view.operands[0] = memory
+        self.entry.erase_argument(len(list(self.entry.arguments)) - 1)
+        self._shared = None
+        stitch.DYNAMIC_SHARED.set(self.op, start + self._shared_bytes)
 
 
 def _flat(node: Node) -> ir.MemRefType:

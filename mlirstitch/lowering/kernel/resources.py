@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mlir import ir
 
+from mlirstitch.dialects import stitch
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.registers import estimate_registers, loads_ahead
 from mlirstitch.lowering.launch_limits import Launch, check_launch
@@ -83,7 +84,7 @@ def resources_of(kernel: ir.Operation, schedule: Schedule) -> Resources:
         estimate_registers(kernel),
         math.prod(schedule.block),
         static_shared_bytes(kernel),
-        schedule.shared_bytes,
+        stitch.DYNAMIC_SHARED.get(kernel) or schedule.shared_bytes,
         loads_ahead(kernel) > 0,
     )
 
