@@ -32,9 +32,8 @@ Smaller kernels are left alone: given a bound, ``ptxas`` takes all registers tha
 otherwise), and may spill a few bytes at its edge.
 """
 
-BOUND_MARGIN = 1.4
-"""Registers that a bounded kernel gets, over the estimate: ``ptxas`` keeps to the bound even where it has to spill."""
-
+BOUND_ROOM = 24
+"""Registers that a bounded kernel gets above the estimate: ``ptxas`` keeps to the bound even where it has to spill."""
 
 KEPT_BLOCKS = 0.75
 """Share of the blocks on a multiprocessor that must remain with this room; a few spilled bytes cost less than more."""
@@ -160,7 +159,7 @@ def bound_launch(kernel: ir.Operation, schedule: Schedule, target: Target) -> No
     if resources.registers < BOUND_FROM or resources.loops:
         return
     limit = resources.register_limit(target)
-    roomy = replace(resources, registers=min(math.ceil(resources.registers * BOUND_MARGIN), limit))
+    roomy = replace(resources, registers=min(resources.registers + BOUND_ROOM, limit))
     blocks, tight = roomy.blocks_per_sm(target), resources.blocks_per_sm(target)
     if blocks >= KEPT_BLOCKS * tight:
         kind = ir.IntegerType.get_signless(32, kernel.context)
