@@ -78,5 +78,5 @@ docs: $(STAMP_DEV)
 	$(BIN)/python -m mlirstitch.driver.generate_docs
 
 clean:
-	rm -rf $(VENV) demo-out build dist *.egg-info .pytest_cache .ruff_cache .hypothesis mlirstitch-reproducer-*
+	rm -rf $(VENV) demo-out build dist *.egg-info .pytest_cache .ruff_cache .hypothesis mlirstitch-reproducer-* random-cluster-failures
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
