@@ -78,7 +78,9 @@ def figures_of(kernel: str) -> PtxFigures:
 
 
 def _without_comments(text: str) -> str:
-    return "\n".join(line.partition("//")[0] for line in text.splitlines() if not line.lstrip().startswith(".loc"))
+    """The text without comments and ``.loc`` lines, which end without a semicolon."""
+    lines = (line.partition("//")[0] for line in text.splitlines())
+    return "\n".join(line for line in lines if line.split()[:1] != [".loc"])
 
 
 def _last_line(statement: str) -> str:
