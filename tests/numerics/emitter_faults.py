@@ -123,8 +123,9 @@ def neutral(merge: str, value: float) -> Fault:
     return apply
 
 
-def _double_distance(original: Any, builder: Builder, value: Any, distance: int, mode: str = "xor") -> Any:
-    return original(builder, value, distance * 2 % fold.WARP or 1, mode)
+def _double_distance(original: Any, builder: Builder, value: Any, distance: Any, mode: str = "xor") -> Any:
+    wrong = distance * 2 % fold.WARP or 1 if isinstance(distance, int) else distance
+    return original(builder, value, wrong, mode)
 
 
 WRONG_LANE = wrapped(fold, "_shuffle32", _double_distance)
