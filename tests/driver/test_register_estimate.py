@@ -19,7 +19,7 @@ LEAST, MOST = 0.5, 2.0
 CLOSE = 1.5
 """Most estimates are off by no more than this factor, either way."""
 
-QUICK = ("softmax", "ln_fwd_bwd", "adam")
+QUICK = ("softmax", "adam")
 
 
 def ratios(workload: str) -> dict[str, float]:
