@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.body import byte_size, memory_type
@@ -19,6 +20,7 @@ from mlirstitch.lowering.kernel.digits import Placement, place_outputs, strides_
 from mlirstitch.lowering.kernel.flat_kernel import flat_elements
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.index_expr import Expr, Symbol, delinearize, evaluate, linearize, symbol
+from mlirstitch.lowering.kernel.linalg_body import LinalgOp
 from mlirstitch.lowering.kernel.reach import Key, Point, Reach
 from mlirstitch.lowering.kernel.tensor_program import Argument, Choice, Computed, Node, TensorProgram
 
@@ -141,13 +143,22 @@ def bytes_of(node: Node) -> int:
 
 
 def permutes(program: TensorProgram) -> bool:
-    """Whether a linalg op reads or writes dims out of order, which is what every transpose is in canonical form."""
-    for node in program.nodes.values():
-        for results in node.linalg.maps if isinstance(node, Computed) else ():
-            dims = [mapped.dim for mapped in results if mapped.dim is not None]
-            if dims != sorted(dims):
-                return True
-    return False
+    """Whether some linalg op moves another dim to the end, which a transpose of contiguous dims does in canonical form.
+
+    Views do not: the neighbours of an element stay what they are.
+    """
+    return any(_crosses(node.linalg) for node in program.nodes.values() if isinstance(node, Computed))
+
+
+def _crosses(linalg: LinalgOp) -> bool:
+    """Whether two operands both vary along both of the dims in which they are contiguous."""
+    orders = [[mapped.dim for mapped in maps if _is_wide(linalg, mapped.dim)] for maps in linalg.maps]
+    pairs = combinations([order for order in orders if order], 2)
+    return any(one[-1] != two[-1] and one[-1] in two and two[-1] in one for one, two in pairs)
+
+
+def _is_wide(linalg: LinalgOp, dim: int | None) -> bool:
+    return dim is not None and linalg.extents[dim] > 1
 
 
 def _axes(
