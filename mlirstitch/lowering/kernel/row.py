@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.evaluate import MAX_ACCESS_BYTES
@@ -38,7 +39,7 @@ from mlirstitch.lowering.kernel.row_space import RowSpace
 from mlirstitch.lowering.kernel.row_variants import row_variants
 from mlirstitch.lowering.kernel.schedule_checks import check_exchange, check_row_schedule, check_shared_work
 from mlirstitch.lowering.kernel.shared_row_kernel import SharedRowKernel
-from mlirstitch.lowering.kernel.shared_rows import CLUSTER, GRID, exchange_of, shared_layouts
+from mlirstitch.lowering.kernel.shared_rows import CLUSTER, GRID, exchange_of, shared_layouts, shared_variants
 from mlirstitch.lowering.kernel.staging import Staged, Staging, fitting, staged_tensors
 from mlirstitch.lowering.kernel.tensor_program import Argument, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
@@ -113,7 +114,8 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
         widest = widest_vector(space, lambda width: _dry_kernel(program, space, width))
         best = row_layouts(space, facts, widest, can_split(program, space), target)[0]
         staged = _staged(program, space) if facts.passes > 1 else []
-        return row_variants(best, space, facts, widest, staged, can_split(program, space), target)
+        shared = shared_variants(space, facts, widest, best, lambda: staged, target)
+        return chain(shared, row_variants(best, space, facts, widest, staged, can_split(program, space), target))
 
     def schedule(self, cluster: Cluster, space: RowSpace, layout: RowLayout) -> Schedule:
         """The schedule that describes a layout."""

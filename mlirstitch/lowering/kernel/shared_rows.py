@@ -6,7 +6,7 @@ shared memory, hold it. So is a row where there are too few rows to give every m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from mlirstitch.lowering.kernel.fold import WARP
@@ -66,6 +66,22 @@ def shared_layouts(
         clusters.sort(key=lambda layout: not layout.resident)
         found += clusters or _loop(space, vector, spread, CLUSTER, target)
     return list(dict.fromkeys(found))
+
+
+def shared_variants(
+    space: RowSpace,
+    facts: Facts,
+    vector: int,
+    best: RowLayout,
+    staged: Callable[[], Sequence[Staged]],
+    target: Target,
+) -> Iterator[RowLayout]:
+    """Clusters of every size that keep their row, whether they are better than ``best`` or not."""
+    if facts.passes < 2 or best.splits > 1 or best.lanes <= WARP:
+        return
+    for power in range(1, target.cluster_blocks.bit_length()):
+        if space.cols >= SHARED_PART << power:
+            yield from _fitting(space, facts, vector, 1 << power, CLUSTER, staged, target)
 
 
 def _loop(space: RowSpace, vector: int, blocks: int, exchange: str, target: Target) -> list[RowLayout]:

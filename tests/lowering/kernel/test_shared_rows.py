@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import mlir.ir as ir
 import numpy as np
 import pytest
 from kernel_harness import Built, build, moved_bytes, random_array, reason, reference
-from row_programs import fold, softmax
+from row_programs import argmax, fold, softmax
 
+from mlirstitch.dialects import new_context
 from mlirstitch.driver.ptxas import check
 from mlirstitch.errors import LaunchError, PassError
-from mlirstitch.passes.stitching.template import Schedule
+from mlirstitch.passes.stitching.template import Cluster, Schedule, templates
 from mlirstitch.target import TARGETS, Target
 
 WHOLE_GRID = "sm_90 with grid composition"
@@ -235,6 +237,66 @@ def test_without_the_option_nothing_is_cooperative():
 # Both -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("chip", ["sm_90", WHOLE_GRID])
+def test_an_argmax_travels_with_its_index_and_the_first_of_equals_wins(chip):
+    """The one-hot form of an argmax, with the value and the index for themselves, which one block stores."""
+    rows, cols = 3, 20011
+    full, places = f"tensor<{rows}x{cols}xf32>", f"tensor<{rows}xi64>"
+    text = argmax(rows, cols)
+    text = text.replace(f"{places}) {{\n  %inf", f"{places}, {full}) {{\n  %inf")
+    text = text.replace(
+        f"return %r#0, %r#1 : tensor<{rows}xf32>, {places}",
+        f"""%eo = tensor.empty() : {full}
+  %o = linalg.generic {{indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]}}
+      ins(%a, %r#1 : {full}, {places}) outs(%eo : {full}) {{
+  ^bb0(%x: f32, %p: i64, %old: f32):
+    %i = linalg.index 1 : index
+    %n = arith.index_cast %i : index to i64
+    %eq = arith.cmpi eq, %n, %p : i64
+    %nothing = arith.constant 0.0 : f32
+    %y = arith.select %eq, %x, %nothing : f32
+    linalg.yield %y : f32
+  }} -> {full}
+  return %r#0, %r#1, %o : tensor<{rows}xf32>, {places}, {full}""",
+    )
+    built = build(text, "row", chip=chip)
+    assert built.schedule.cluster_blocks > 1 or built.schedule.cooperative
+    x = random_array(np.random.default_rng(0), (rows, cols), "f32")
+    x[0, [7, 9000, 20010]] = 9
+    x[1, [19000, 8192]] = np.nan
+    value, place, hot = built.run([x], sanitize=True, seed=1)
+    np.testing.assert_array_equal(place, x.argmax(1))
+    np.testing.assert_array_equal(value, x.max(1))
+    np.testing.assert_array_equal(hot, np.where(np.arange(cols) == x.argmax(1)[:, None], x, 0))
+
+
+@pytest.mark.parametrize("chip", ["sm_90", WHOLE_GRID])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_results_of_rows_are_stored_by_one_block(rows, chip):
+    """Squared deviations from the sum: two levels, and nothing of full size is stored."""
+    cols = 16403
+    kind, row = f"tensor<{rows}x{cols}xf32>", f"tensor<{rows}xf32>"
+    text = fold((rows, cols), (1,), "f32", "arith.addf", "0.0").replace(
+        f"return %r : {row}",
+        f"""%q = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>,
+      affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}}
+      ins(%a, %r : {kind}, {row}) outs(%i : {row}) {{
+  ^bb0(%x: f32, %t: f32, %acc: f32):
+    %d = arith.subf %x, %t : f32
+    %p = arith.mulf %d, %d : f32
+    %y = arith.addf %p, %acc : f32
+    linalg.yield %y : f32
+  }} -> {row}
+  return %q : {row}""",
+    )
+    built = build(text, "row", chip=chip)
+    assert built.schedule.cluster_blocks > 1 or built.schedule.cooperative
+    x = random_array(np.random.default_rng(0), (rows, cols), "f32")
+    (got,) = built.run([x], sanitize=True, seed=1)
+    close(got / cols, reference(text, [x])[0] / cols, 1e-4)
+    assert moved_bytes(built)[:2] == (x.nbytes, 4 * rows)
+
+
 @pytest.mark.parametrize(("op", "initial", "element"), [("arith.addf", "2.5", "f64"), ("arith.maxsi", "-7", "i8")])
 def test_other_types_travel_between_blocks(op, initial, element):
     """A second level makes the row needed again: the sum of what differs from the first level's result."""
@@ -288,3 +350,15 @@ def test_other_kernels_refuse_clusters_and_cooperative_launches():
         changed: Schedule = replace(plain, **changes)  # pyright: ignore[reportArgumentType]
         with pytest.raises(PassError, match=message):
             build(text, "row", schedule=changed)
+
+
+def test_clusters_of_every_size_are_among_the_candidates():
+    with new_context() as context, ir.Location.unknown(context):
+        module = ir.Module.parse(softmax(500, 40000))
+        cluster = Cluster.of_function(module.body.operations[0].operation)
+        target = Target.parse("sm_90")
+        (template,) = (template for template in templates() if template.name == "row")
+        sizes = [schedule.cluster_blocks for schedule in template.candidates(cluster, target)]
+        assert sizes[0] == 1
+        assert {2, 4, 8} <= set(sizes)
+        assert {schedule.cluster_blocks for schedule in template.candidates(cluster, Target.parse("sm_80"))} == {1}
