@@ -1,8 +1,9 @@
 """Template ``scan``: clusters with prefix scans, as one kernel (see ``scan_kernel``).
 
 Scans of one space, in any order of dependence, share the kernel with everything element-wise around them and with
-reductions of the same rows that they need: ``cumsum(softmax(x)) <= p`` is one kernel. What depends on a scan at another
-place than its own (its last element, a reversal, a sum of it) reads it from memory.
+reductions of the same rows that they need or feed: ``(cumsum(softmax(x)) <= p).sum()`` is one kernel. What depends on a
+scan at another place than its own (its last element, a reversal), or needs a sum of scanned values again for each of
+them, reads it from memory.
 
 Threads are laid over rows as the templates ``row`` and ``column`` do it, and read schedules of the same parameters.
 """
@@ -76,7 +77,7 @@ class ScanTemplate(KernelTemplate[ScanSpace, ScanLayout]):
         else:
             mode, scheme = layout.mode, scheme_in_block(layout.lanes)
             own = (("lanes", layout.lanes), ("rows_per_block", layout.rows_per_block))
-        roots = [*space.scans, *(node for level in space.rows.levels for node in level)]
+        roots = [*space.scans, *space.after, *(node for level in space.rows.levels for node in level)]
         return Schedule(
             template=self.name,
             grid=(layout.blocks, 1, 1),
@@ -104,22 +105,23 @@ class ScanTemplate(KernelTemplate[ScanSpace, ScanLayout]):
     def body(self, kernel: OpenKernel, space: ScanSpace, layout: ScanLayout) -> None:
         """Emit the body."""
         program, evaluator, shared = kernel.program, kernel.evaluator, kernel.place.shared
+        scans, after = space.scans, space.after
         if isinstance(layout, ColumnLayout):
-            ColumnScanKernel(program, space.rows, layout, evaluator, shared, scans=space.scans).emit()
+            ColumnScanKernel(program, space.rows, layout, evaluator, shared, scans=scans, after=after).emit()
         else:
-            RowScanKernel(program, space.rows, layout, evaluator, shared, scans=space.scans).emit()
+            RowScanKernel(program, space.rows, layout, evaluator, shared, scans=scans, after=after).emit()
 
 
 def _dry_row_kernel(program: TensorProgram, space: ScanSpace, vector: int) -> RowScanKernel:
     layout = RowLayout(WARP, 1, vector, True, space.rows.rows)
-    evaluator = dry_evaluator(program)
-    return RowScanKernel(program, space.rows, layout, evaluator, no_shared, one_chunk=True, scans=space.scans)
+    evaluator, scans, after = dry_evaluator(program), space.scans, space.after
+    return RowScanKernel(program, space.rows, layout, evaluator, no_shared, one_chunk=True, scans=scans, after=after)
 
 
 def _dry_column_kernel(program: TensorProgram, space: ScanSpace, vector: int) -> ColumnScanKernel:
     layout = ColumnLayout(1, WARP, vector, True, space.rows.rows // vector)
-    evaluator = dry_evaluator(program)
-    return ColumnScanKernel(program, space.rows, layout, evaluator, no_shared, one_chunk=True, scans=space.scans)
+    evaluator, scans, after = dry_evaluator(program), space.scans, space.after
+    return ColumnScanKernel(program, space.rows, layout, evaluator, no_shared, one_chunk=True, scans=scans, after=after)
 
 
 def _dry_kernel(program: TensorProgram, space: ScanSpace, vector: int) -> RowScanKernel | ColumnScanKernel:

@@ -1,9 +1,10 @@
 """The body of a ``scan`` kernel: prefix scans of rows, with everything element-wise around them and the rows' sums.
 
 Threads lie over the space as in ``row_kernel`` or, where neighbours in memory belong to different rows,
-``column_kernel``. Reductions that the scans need are folded first, pass by pass. The last pass walks the row tile by
-tile: a tile is one chunk a thread. Each thread scans its chunk, lanes of a warp their threads' totals by shuffles
-(Hillis and Steele 1986), warps theirs through shared memory, and the total of the tile is carried to the next one.
+``column_kernel``. Reductions that the scans need are folded first, pass by pass, and those of what was scanned on the
+way. The last pass walks the row tile by tile: a tile is one chunk a thread. Each thread scans its chunk, lanes of a
+warp their threads' totals by shuffles (Hillis and Steele 1986), warps theirs through shared memory, and the total of
+the tile is carried to the next one.
 Every value is combined in an order that the layout fixes, so results do not depend on timing.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.errors import PassError
@@ -19,6 +21,7 @@ from mlirstitch.lowering.kernel import body as scalar_ops
 from mlirstitch.lowering.kernel.analysis import sources
 from mlirstitch.lowering.kernel.builder import Value
 from mlirstitch.lowering.kernel.column_kernel import ColumnKernel
+from mlirstitch.lowering.kernel.combiner import combiner_of
 from mlirstitch.lowering.kernel.evaluate import Guard
 from mlirstitch.lowering.kernel.fold import WARP, Fold, Partial, load_chunk, shuffle, store_chunk
 from mlirstitch.lowering.kernel.index_expr import Expr, delinearize, linearize
@@ -33,10 +36,17 @@ from mlirstitch.passes.scan import SCANNED, TOTAL
 
 @dataclass(frozen=True)
 class ScanSpace:
-    """The rows that are scanned, with the reductions over them, and the scans in order of dependence."""
+    """The rows that are scanned.
+
+    Attributes:
+        rows: the space, with the reductions that no scan comes before.
+        scans: in order of dependence.
+        after: reductions of scanned values, one value per folding.
+    """
 
     rows: RowSpace
     scans: tuple[Computed, ...]
+    after: tuple[Computed, ...]
 
     @staticmethod
     def of(program: TensorProgram) -> ScanSpace:
@@ -60,8 +70,10 @@ class ScanSpace:
             raise refusal(op_of(scans[0]), "scans an empty tensor")
         if shape[1] == 1:
             raise refusal(op_of(scans[0]), "scans a dim of one element", "leave the scan out: it changes nothing")
-        rows = RowSpace(*shape, dims, by_level(reductions) if reductions else ())
-        return ScanSpace(rows, scans)
+        scanned = _depending(program, scans)
+        before = by_level([node for node in reductions if node.uid not in scanned])
+        after = by_level([node for node in reductions if node.uid in scanned])
+        return ScanSpace(RowSpace(*shape, dims, before), scans, tuple(node for level in after for node in level))
 
 
 def _shape(linalg: LinalgOp) -> tuple[int, int]:
@@ -87,6 +99,7 @@ class ScanPass(ReductionKernel):
     """The last pass of a kernel that scans. Mixed into a kernel that says how threads lie over the space."""
 
     scans: tuple[Computed, ...] = ()
+    after: tuple[Computed, ...] = ()
     across: int = 1
     """Threads side by side in a warp that belong to different rows."""
 
@@ -109,18 +122,26 @@ class ScanPass(ReductionKernel):
     def _last_pass(self, outputs: Sequence[int]) -> None:
         scans = [(node, Fold(self.evaluator, node, scan_combiner(node.linalg))) for node in self.scans]
         initial = [self._carry(fold) for _, fold in scans]
+        folds = [Fold(self.evaluator, node, combiner_of(node.linalg, node.result)) for node in self.after]
+        counts = [len(fold.combiner.results) for fold in folds]
+        running = [value for fold in folds for value in self._initial(fold, self.layout.vector)]
 
         def visit(col: Expr, guard: Guard | None, carried: list[Value]) -> Sequence[Value]:
             taken: list[Value] = []
-            for (node, fold), carry in zip(scans, carried, strict=True):
+            for (node, fold), carry in zip(scans, carried[: len(scans)], strict=True):
                 value, total = self._scan_tile(fold, self._element(fold, col), carry)
                 self._tile[id(node.linalg)] = (col, value)
                 taken.append(total)
+            for fold, partial in zip(folds, _split(carried[len(scans) :], counts), strict=True):
+                taken.extend(self._accumulate(fold, partial, col, guard))
             self._store_full(outputs, col)
             return taken
 
-        self._for_each_chunk(initial, visit)
+        found = self._for_each_chunk([*initial, *running], visit)[len(scans) :]
         self._tile = {}
+        if folds:
+            partials = list(zip(folds, _split(found, counts), strict=True))
+            self._publish(folds, self.fold_threads(partials, self._thread))
 
     def _carry(self, fold: Fold) -> Value:
         value = self._row_init(fold, TOTAL)
@@ -250,6 +271,7 @@ class RowScanKernel(ScanPass, RowKernel):
     """Scans of rows whose columns are neighbours in memory; the vector lane runs along the row."""
 
     scans: tuple[Computed, ...] = ()
+    after: tuple[Computed, ...] = ()
 
 
 @dataclass(eq=False)
@@ -257,10 +279,17 @@ class ColumnScanKernel(ScanPass, ColumnKernel):
     """Scans of rows that are columns of memory; the vector lane runs over rows."""
 
     scans: tuple[Computed, ...] = ()
+    after: tuple[Computed, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.across = self.layout.across
+
+
+def _split(values: Sequence[Value], counts: Sequence[int]) -> list[Partial]:
+    """Cut a list of running values into those of every folding."""
+    ends = list(accumulate(counts, initial=0))
+    return [tuple(values[start:end]) for start, end in pairwise(ends)]
 
 
 def _join(fold: Fold, first: Value, second: Value) -> Value:

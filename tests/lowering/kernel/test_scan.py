@@ -39,7 +39,7 @@ def _random(shape: tuple[int, ...], element: str = "f32") -> np.ndarray:
     return rng.standard_normal(shape).astype(DTYPES[element])
 
 
-@pytest.mark.parametrize("inclusive", [True, False])
+@pytest.mark.parametrize("inclusive", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("shape", "dim"), SHAPES)
 def test_sums_of_every_length_and_dim(shape: tuple[int, ...], dim: int, inclusive: bool) -> None:
     text = scan(shape, dim, inclusive=inclusive)
@@ -49,6 +49,13 @@ def test_sums_of_every_length_and_dim(shape: tuple[int, ...], dim: int, inclusiv
     scale = np.abs(x).cumsum(dim).max()
     np.testing.assert_allclose(got, want, rtol=0, atol=4e-7 * scale)
     assert got.dtype == np.float32
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((3, 127), 1), ((33, 40), 0)])
+def test_an_exclusive_scan_leaves_its_own_element_out(shape: tuple[int, int], dim: int) -> None:
+    x = _random(shape)
+    (got,) = build(scan(shape, dim, inclusive=False), "scan").run([x], sanitize=True)
+    np.testing.assert_allclose(got, x.astype(np.float64).cumsum(dim) - x, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +121,28 @@ def test_kernels_spill_nothing(shape: tuple[int, int], dim: int) -> None:
     report = check(build(scan(shape, dim), "scan").ptx, "sm_90")
     assert report.kernels
     assert all(use.spill_stores == use.spill_loads == 0 for use in report.kernels.values())
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_reductions_of_what_is_scanned_are_folded_on_the_way(dim: int) -> None:
+    text = scan((130, 70), dim)
+    kept, iterators = ("d1", '"reduction", "parallel"') if dim == 0 else ("d0", '"parallel", "reduction"')
+    rest = f"tensor<{(130, 70)[1 - dim]}xf32>"
+    text = text.replace(
+        "  return %scan#0 : tensor<130x70xf32>",
+        f"""  %most = linalg.generic {{
+      indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> ({kept})>],
+      iterator_types = [{iterators}]}} ins(%scan#0 : tensor<130x70xf32>) outs(%totals : {rest}) {{
+  ^bb0(%in: f32, %running: f32):
+    %larger = arith.maximumf %running, %in : f32
+    linalg.yield %larger : f32
+  }} -> {rest}
+  return %scan#0, %most : tensor<130x70xf32>, {rest}""",
+    ).replace("-> tensor<130x70xf32> {", f"-> (tensor<130x70xf32>, {rest}) {{", 1)
+    x = _random((130, 70))
+    got = build(text, "scan").run([x], seed=3, sanitize=True)
+    for mine, want in zip(got, reference(text, [x]), strict=True):
+        np.testing.assert_allclose(mine, want, rtol=0, atol=4e-5)
 
 
 def test_a_recurrence_that_is_not_associative_is_refused() -> None:

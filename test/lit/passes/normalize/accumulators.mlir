@@ -77,3 +77,55 @@ func.func @exact(%a: tensor<4x8xf16>, %i: tensor<4xf16>, %b: tensor<4x8xf32>, %j
   } -> tensor<4xf32>
   return %0, %1 : tensor<4xf16>, tensor<4xf32>
 }
+
+// -----
+
+// A scan carries an f32 total, and every element is rounded once.
+// CHECK-LABEL: func.func @scan
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%arg0 : tensor<4x8xbf16>) outs(%{{.*}}, %{{.*}} : tensor<4x8xf32>, tensor<4xf32>)
+// CHECK: %[[W:.+]] = arith.extf %{{.*}} : bf16 to f32
+// CHECK: %[[T:.+]] = arith.addf %[[TOTAL:.+]], %[[W]] : f32
+// CHECK: linalg.yield %[[TOTAL]], %[[T]] : f32, f32
+// CHECK: arith.truncf %{{.*}} : f32 to bf16
+func.func @scan(%a: tensor<4x8xbf16>) -> tensor<4x8xbf16> {
+  %z = arith.constant 0.0 : bf16
+  %e = tensor.empty() : tensor<4x8xbf16>
+  %r = tensor.empty() : tensor<4xbf16>
+  %f = linalg.fill ins(%z : bf16) outs(%r : tensor<4xbf16>) -> tensor<4xbf16>
+  %0:2 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>,
+                                          affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%a : tensor<4x8xbf16>) outs(%e, %f : tensor<4x8xbf16>, tensor<4xbf16>) {
+  ^bb0(%x: bf16, %o: bf16, %total: bf16):
+    %s = arith.addf %total, %x : bf16
+    linalg.yield %total, %s : bf16, bf16
+  } -> (tensor<4x8xbf16>, tensor<4xbf16>)
+  return %0#0 : tensor<4x8xbf16>
+}
+
+// -----
+
+// A scatter stays one: the update is widened before it is selected.
+// CHECK-LABEL: func.func @scatter
+// CHECK: arith.cmpi eq
+// CHECK: %[[U:.+]] = arith.extf %{{.*}} : f16 to f32
+// CHECK: %[[N:.+]] = arith.extf %{{.*}} : f16 to f32
+// CHECK: %[[S:.+]] = arith.select %{{.*}}, %[[U]], %[[N]] : f32
+// CHECK: arith.addf %{{.*}}, %[[S]] : f32
+// CHECK: arith.truncf %{{.*}} : f32 to f16
+func.func @scatter(%i: tensor<4xi64>, %a: tensor<4x8xf16>, %c: tensor<6x8xf16>) -> tensor<6x8xf16> {
+  %z = arith.constant -0.0 : f16
+  %0 = linalg.generic {indexing_maps = [affine_map<(d, c, n) -> (n)>, affine_map<(d, c, n) -> (n, c)>,
+                                        affine_map<(d, c, n) -> (d, c)>],
+                       iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%i, %a : tensor<4xi64>, tensor<4x8xf16>) outs(%c : tensor<6x8xf16>) {
+  ^bb0(%named: i64, %x: f16, %o: f16):
+    %d = linalg.index 0 : index
+    %row = arith.index_cast %d : index to i64
+    %hit = arith.cmpi eq, %named, %row : i64
+    %t = arith.select %hit, %x, %z : f16
+    %s = arith.addf %o, %t : f16
+    linalg.yield %s : f16
+  } -> tensor<6x8xf16>
+  return %0 : tensor<6x8xf16>
+}
