@@ -258,7 +258,7 @@ SCHEDULE = StitchAttribute(
     ("func.func",),
     SCHEDULE_CODEC,
     "how the cluster runs: template, grid, block, vector, shared_bytes, parameters, schemes, scratch, tickets, "
-    "thread_block_cluster, cooperative",
+    "thread_block_cluster, cooperative, parts (the schedules of the independent parts of a packed kernel)",
 )
 COOPERATIVE = StitchAttribute(
     "stitch.cooperative", ("gpu.launch_func",), UNIT, "all blocks must run at the same time: they wait for each other"

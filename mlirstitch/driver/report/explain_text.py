@@ -88,11 +88,25 @@ def _kernel_lines(
         calls = [cluster for cluster in clusters if cluster["function"] == kernel.cluster]
         if calls and len(calls[0]["ops"]) > 1:
             yield f"      ops    {_listed([op['label'] for op in calls[0]['ops']], _SHOWN_OPS)}"
+        if calls and calls[0].get("parts"):
+            yield f"      parts  {_listed(part_texts(calls[0]), _SHOWN_LINES)}"
         before = sum(cluster["bytes_before"] for cluster in calls)
         unfused = f"; {byte_size(before)} with one kernel per op" if before > kernel.bytes else ""
         yield f"      bytes  {byte_size(kernel.bytes)} touched, {byte_size(kernel.moved)} moved{unfused}"
         if kernel.source:
             yield f"      from   {_listed([_short(line, short) for line in kernel.source], _SHOWN_LINES)}"
+
+
+def part_texts(cluster: Mapping[str, Any]) -> list[str]:
+    """The parts of a packed kernel; equal ones that stand next to each other are told once."""
+    found: list[tuple[str, int]] = []
+    for part in cluster.get("parts", ()):
+        text = f"{part['template']}: {_product(part['grid'])} blocks of {_product(part['block'])} threads"
+        if found and found[-1][0] == text:
+            found[-1] = text, found[-1][1] + 1
+        else:
+            found.append((text, 1))
+    return [f"{times} x {text}" if times > 1 else text for text, times in found]
 
 
 def _apart_lines(

@@ -13,7 +13,7 @@ from mlirstitch.errors import MlirstitchError
 
 def why_text(report: Mapping[str, Any], first: str, second: str) -> str:
     """The answer as text. Raises :class:`MlirstitchError` if a name matches no op."""
-    return "\n".join(_lines(why(report, first, second), first, second))
+    return "\n".join(_lines(report, why(report, first, second), first, second))
 
 
 def why_json(report: Mapping[str, Any], first: str, second: str) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def why_json(report: Mapping[str, Any], first: str, second: str) -> dict[str, An
     return asdict(why(report, first, second))
 
 
-def _lines(answer: Answer, first: str, second: str) -> Iterator[str]:
+def _lines(report: Mapping[str, Any], answer: Answer, first: str, second: str) -> Iterator[str]:
     for pair in answer.pairs:
         yield from _pair_lines(pair)
     if answer.pairs:
@@ -34,12 +34,22 @@ def _lines(answer: Answer, first: str, second: str) -> Iterator[str]:
     yield f"neither of {first} and {second} depends on the other"
     shared = sorted({op.cluster for op in answer.producers} & {op.cluster for op in answer.consumers})
     for number in shared:
-        yield f"  cluster {number} computes both in one kernel"
+        packed = ", in blocks of their own (pack)" if _in_different_parts(answer, cluster_of(report, number)) else ""
+        yield f"  cluster {number} computes both in one kernel{packed}"
     if not shared:
         clusters = (sorted({op.cluster for op in ops}) for ops in (answer.producers, answer.consumers))
         yield "  {} is in {}, {} in {}".format(
             *(text for name, numbers in zip((first, second), clusters, strict=True) for text in (name, _named(numbers)))
         )
+
+
+def _in_different_parts(answer: Answer, cluster: Mapping[str, Any]) -> bool:
+    """The kernel is a packed one, and no part of it computes both."""
+    first, second = (
+        {op.position for op in ops if op.cluster == cluster["number"]} for ops in (answer.producers, answer.consumers)
+    )
+    parts = [set(part["ops"]) for part in cluster.get("parts", ())]
+    return all(parts) and len(parts) > 1 and not any(first & part and second & part for part in parts)
 
 
 def _named(numbers: list[int]) -> str:
@@ -83,6 +93,13 @@ def _cluster_lines(report: Mapping[str, Any], cluster: Mapping[str, Any]) -> Ite
         yield (
             f"  schedule  {cluster['template']}: {blocks} blocks of {threads} threads, vectors of {cluster['vector']}, "
             f"{byte_size(cluster['shared_bytes'])} dynamic shared memory"
+        )
+    for number, part in enumerate(cluster.get("parts", ())):
+        blocks, threads = ("x".join(str(extent) for extent in part[name]) for name in ("grid", "block"))
+        names = ", ".join(f"{cluster['number']}.{op}" for op in part["ops"])
+        yield (
+            f"  {part['scheme']} {number:<5}  {part['template']}: {blocks} blocks of {threads} threads, "
+            f"vectors of {part['vector']}" + (f"; ops {names}" if names else "")
         )
     moved = cluster["bytes_read"] + cluster["bytes_written"]
     yield (

@@ -10,9 +10,12 @@ from mlir import ir
 
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import source_line, source_lines
+from mlirstitch.dialects.schedule import Schedule
 from mlirstitch.passes.stitching.cluster_name import op_label
 from mlirstitch.passes.stitching.fusion_plan import RULES, Rule
 from mlirstitch.passes.stitching.graph import Graph, build_graph, tensor_bytes
+from mlirstitch.passes.stitching.independent import independent_parts
+from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.passes.structured import block_ops, functions, main_function, symbol_name
 
 
@@ -44,6 +47,24 @@ class PairReport:
 
 
 @dataclass(frozen=True)
+class PartReport:
+    """A part of a packed kernel, which has a range of the blocks.
+
+    Attributes:
+        scheme: how it shares the launch: "pack".
+        template, grid, block, vector: its schedule.
+        ops: places of its ops among those of the cluster; left out where parts that read a tensor in one pass are one.
+    """
+
+    scheme: str
+    template: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    vector: int
+    ops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class ClusterReport:
     """One call of a cluster function.
 
@@ -55,6 +76,7 @@ class ClusterReport:
         pairs: every tensor that goes from one of them to another, in order of consumers.
         library: routine that computes it, or "".
         template, grid, block, vector, shared_bytes: the schedule; "" and zeros for a library call.
+        parts: the independent parts of a packed kernel, none for others.
         bytes_read, bytes_written: sizes of the tensors it reads and writes.
         bytes_before: the same, summed over one kernel for every op.
         launches_saved: kernels that one kernel for every op would need, less one.
@@ -71,6 +93,7 @@ class ClusterReport:
     block: tuple[int, int, int]
     vector: int
     shared_bytes: int
+    parts: tuple[PartReport, ...]
     bytes_read: int
     bytes_written: int
     bytes_before: int
@@ -163,6 +186,7 @@ def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> Cluster
         block=schedule.block if schedule is not None else (0, 0, 0),
         vector=schedule.vector if schedule is not None else 0,
         shared_bytes=schedule.shared_bytes if schedule is not None else 0,
+        parts=tuple(_parts(graph, function, schedule)) if schedule is not None else (),
         bytes_read=sum(tensor_bytes(value) for value in call.operands),
         bytes_written=sum(tensor_bytes(value) for value in call.results),
         bytes_before=sum(
@@ -170,6 +194,15 @@ def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> Cluster
         ),
         launches_saved=max(len(graph.ops) - 1, 0),
     )
+
+
+def _parts(graph: Graph, function: ir.Operation, schedule: Schedule) -> Iterator[PartReport]:
+    members: list[tuple[int, ...]] = [()] * len(schedule.parts)
+    found = independent_parts(Cluster.of_function(function)) if schedule.parts else ()
+    if len(found) == len(members):
+        members = [tuple(sorted(graph.number[op] for op in part.ops if op in graph.number)) for part in found]
+    for part, ops in zip(schedule.parts, members, strict=True):
+        yield PartReport("pack", part.template, part.grid, part.block, part.vector, ops)
 
 
 def _pairs(graph: Graph, schemes: Mapping[int, str]) -> Iterator[PairReport]:

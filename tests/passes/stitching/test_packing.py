@@ -22,6 +22,7 @@ from mlirstitch.target import Target
 
 KEEP: list[ir.Module] = []
 TARGET = Target.parse("sm_90")
+DEFAULTS = Limits()
 
 
 def graph_of(text: str) -> Graph:
@@ -35,8 +36,8 @@ def graph_of(text: str) -> Graph:
 def packed(
     graph: Graph,
     clusters: Sequence[Sequence[int]],
-    limits: Limits = Limits(),
-    fixed: Sequence[int] = (),  # noqa: B008
+    limits: Limits = DEFAULTS,
+    fixed: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
     """Nodes of the clusters after packing."""
     plan = FusionPlan(tuple(PlannedCluster(tuple(nodes)) for nodes in clusters), ())

@@ -37,6 +37,24 @@ def test_clusters_and_cooperative_launches_survive_and_are_left_out_elsewhere(
     assert schedule.cluster_blocks == (8 if name == "thread_block_cluster" else 1)
 
 
+def test_parts_survive_the_way_through_text() -> None:
+    row = Schedule("row", (4, 1, 1), (64, 1, 1), 4, 0, (("mode", "resident"),), (), (("f32", 8),), 2)
+    flat = Schedule("elementwise", (2, 1, 1), (32, 1, 1))
+    whole = Schedule("packed", (6, 1, 1), (64, 1, 1), 4, schemes=((3, "warp"),), tickets=2, parts=(row, flat))
+    with ir.Context():
+        text = str(schedule_to_attribute(whole))
+        assert schedule_from_attribute(ir.Attribute.parse(text)) == whole
+
+
+def test_a_part_has_no_parts_or_schemes_of_its_own() -> None:
+    flat = Schedule("elementwise", (2, 1, 1), (32, 1, 1))
+    nested = Schedule("packed", (2, 1, 1), (32, 1, 1), parts=(flat,))
+    named = Schedule("row", (2, 1, 1), (32, 1, 1), schemes=((0, "warp"),))
+    for part, what in ((nested, "parts"), (named, "schemes")):
+        with ir.Context(), pytest.raises(PassError, match=f"a part has {what} of its own"):
+            schedule_from_attribute(schedule_to_attribute(Schedule("packed", (2, 1, 1), (32, 1, 1), parts=(part,))))
+
+
 def test_fields_with_a_default_may_be_left_out() -> None:
     with ir.Context():
         attribute = ir.Attribute.parse('{template = "loops", grid = array<i64: 1, 1, 1>, block = array<i64: 32, 1, 1>}')
@@ -52,6 +70,8 @@ def test_fields_with_a_default_may_be_left_out() -> None:
         ('{template = "row", grid = array<i64: 1, 1>, block = array<i64: 1, 1, 1>}', "grid is not"),
         ("{template = 1 : i64, grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>}", "template is not"),
         ('{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, speed = 1 : i64}', "unknown field"),
+        ('{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, parts = 1 : i64}', "parts is not"),
+        ('{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, parts = [1 : i64]}', "dictionary"),
         (
             '{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, cooperative = 1 : i64}',
             "cooperative is not a unit",
