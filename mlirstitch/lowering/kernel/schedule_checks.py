@@ -67,6 +67,7 @@ def check_row_schedule(schedule: Schedule, rows: int, cols: int, target: Target)
         _refuse("rows_per_block", rows_per_block, "at least 1" if rows_per_block < 1 else reason)
     if threads != lanes * rows_per_block:
         _refuse("block x", threads, f"lanes x rows_per_block = {lanes * rows_per_block}")
+    _whole_warps(lanes, threads)
     _blocks(blocks, -(-rows // rows_per_block), splits, f"{rows} rows, {rows_per_block} a block")
     if cols % _vector(schedule, WIDEST_VECTOR):
         _refuse("vector", schedule.vector, f"a divisor of the {cols} columns")
@@ -116,6 +117,7 @@ def check_row_column_schedule(schedule: Schedule, rows: int, cols: int, columns:
     if threads != lanes * rows_per_block:
         _refuse("block x", threads, f"lanes x rows_per_block = {lanes * rows_per_block}")
     _power_of_two("block x", threads, target.max_threads_per_block)
+    _whole_warps(lanes, threads)
     steps = -(-rows // rows_per_block)
     if not 1 <= blocks <= steps:
         _refuse("grid x", blocks, f"1 to {steps} for {rows} rows, {rows_per_block} at a time")
@@ -277,6 +279,12 @@ def _blocks(blocks: int, groups: int, splits: int, shape: str) -> None:
     if blocks != groups * splits:
         shared = f", {splits} blocks each" if splits > 1 else ""
         _refuse("grid x", blocks, f"{groups * splits} for {shape}{shared}")
+
+
+def _whole_warps(lanes: int, threads: int) -> None:
+    """Threads that share a row exchange values by shuffles, in which all lanes of a warp take part."""
+    if lanes > 1 and threads % WARP:
+        _refuse("block x", threads, f"a multiple of {WARP}: {lanes} threads share a row and shuffle in whole warps")
 
 
 def _mode(schedule: Schedule, elements: int, threads: int, splits: int) -> None:

@@ -87,6 +87,7 @@ def test_a_flat_schedule_must_cover_the_elements(changes: dict[str, Any], elemen
         ({"lanes": 0}, "lanes is 0"),
         ({"lanes": None}, "lanes is missing"),
         ({"lanes": 16}, "block x is 64, not lanes x rows_per_block = 32"),
+        ({"lanes": 8, "block": (16, 1, 1)}, "block x is 16, not a multiple of 32"),
         ({"vector": 8}, "vector is 8, not a divisor of the 60 columns"),
         ({"mode": "streamed"}, "mode is streamed, not resident or loop"),
         ({"unroll": 99}, "unroll is 99"),
