@@ -310,6 +310,12 @@ BOUND = StitchAttribute(
     "what bounds the kernel: compute_bound holds a contraction or convolution",
     ("memory_bound", "compute_bound"),
 )
+TOUCHED = StitchAttribute(
+    "stitch.touched",
+    ("gpu.launch_func", "gpu.func"),
+    INTEGERS,
+    "bytes of each argument that the kernel can touch at most, re-reads not counted",
+)
 TRAFFIC = StitchAttribute(
     "stitch.traffic", ("gpu.launch_func", "gpu.func"), INTEGERS, "bytes the kernel loads or stores of each argument"
 )

@@ -102,8 +102,9 @@ class _Reader:
         numbers = [self._number(op, value) for value in view.kernelOperands]
         access = stitch.ACCESS.require(op)
         traffic = stitch.TRAFFIC.require(op)
-        if not len(numbers) == len(access) == len(traffic):
-            raise refusal(op, "stitch.access and stitch.traffic need one entry an argument")
+        touched = stitch.TOUCHED.get(op) or tuple(self.buffers[number].bytes for number in numbers)
+        if not len(numbers) == len(access) == len(traffic) == len(touched):
+            raise refusal(op, "stitch.access, stitch.traffic and stitch.touched need one entry an argument")
         shared = view.dynamicSharedMemorySize
         return {
             "op": "launch",
@@ -118,8 +119,14 @@ class _Reader:
                 for size in (view.clusterSizeX, view.clusterSizeY, view.clusterSizeZ)
             ],
             "arguments": [
-                {"buffer": number, "access": how, "bytes": self.buffers[number].bytes, "traffic": moved}
-                for number, how, moved in zip(numbers, access, traffic, strict=True)
+                {
+                    "buffer": number,
+                    "access": how,
+                    "bytes": self.buffers[number].bytes,
+                    "touched": reached,
+                    "traffic": moved,
+                }
+                for number, how, moved, reached in zip(numbers, access, traffic, touched, strict=True)
             ],
             "stitch_cluster": stitch.CLUSTER_NAME.require(op),
             "template": stitch.TEMPLATE.require(op),

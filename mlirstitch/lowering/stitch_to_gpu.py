@@ -45,6 +45,7 @@ class _Kernel:
     kind: str
     static_shared: int
     traffic: tuple[int, ...] | None
+    touched: tuple[int, ...] | None
     noalias: tuple[bool, ...]
 
 
@@ -132,8 +133,9 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
         error.source = _user_source(error.source, original, function)
         raise
     kernel = kernel.operation
-    traffic = stitch.TRAFFIC.get(kernel)
-    stitch.TRAFFIC.remove(kernel)  # it describes launches
+    traffic, touched = stitch.TRAFFIC.get(kernel), stitch.TOUCHED.get(kernel)
+    stitch.TRAFFIC.remove(kernel)  # they describe launches
+    stitch.TOUCHED.remove(kernel)
     dynamic = stitch.DYNAMIC_SHARED.get(kernel)
     stitch.DYNAMIC_SHARED.remove(kernel)
     if dynamic is not None:
@@ -144,6 +146,7 @@ def _build_kernel(name: str, original: ir.Operation, function: ir.Operation, bod
         _kind(cluster),
         static_shared_bytes(kernel),
         traffic,
+        touched,
         tuple("llvm.noalias" in ir.DictAttr(entry) for entry in ir.ArrayAttr(kernel.attributes["arg_attrs"])),
     )
 
@@ -307,6 +310,8 @@ class _HostBuilder:
         stitch.CLUSTER_NAME.set(launch, kernel.name)
         stitch.TEMPLATE.set(launch, schedule.template)
         stitch.BOUND.set(launch, kernel.kind)
+        if kernel.touched is not None:
+            stitch.TOUCHED.set(launch, kernel.touched)
         stitch.TRAFFIC.set(launch, kernel.traffic or tuple(self.plan.buffers[number].bytes for number in numbers))
 
     def _launch(self, kernel: _Kernel, operands: list[ir.Value], shared: ir.Value | None) -> ir.Operation:

@@ -60,12 +60,24 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Argument:
-    """A kernel argument: the address of a buffer. ``traffic`` is what the kernel loads and stores of it, bytes."""
+    """A kernel argument: the address of a buffer.
+
+    Attributes:
+        bytes: size of the buffer.
+        traffic: what the kernel loads and stores of it, bytes, re-reads counted.
+        touched: bytes of the buffer that it can touch at most; None if that is not known.
+    """
 
     buffer: int
     access: Access
     bytes: int
     traffic: int
+    touched: int | None = None
+
+    @property
+    def reach(self) -> int:
+        """Bytes of the buffer that the kernel may touch."""
+        return self.bytes if self.touched is None else min(self.bytes, self.touched)
 
 
 @dataclass(frozen=True)

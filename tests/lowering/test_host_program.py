@@ -86,8 +86,8 @@ def test_every_field_of_the_plan_comes_from_the_host_function() -> None:
         "cooperative": False,
         "thread_block_cluster": [1, 1, 1],
         "arguments": [
-            {"buffer": 0, "access": "read", "bytes": 128, "traffic": 256},
-            {"buffer": 3, "access": "write", "bytes": 128, "traffic": 128},
+            {"buffer": 0, "access": "read", "bytes": 128, "touched": 128, "traffic": 256},
+            {"buffer": 3, "access": "write", "bytes": 128, "touched": 128, "traffic": 128},
         ],
         "stitch_cluster": "k",
         "template": "row",

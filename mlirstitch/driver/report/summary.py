@@ -27,7 +27,7 @@ class Bytes:
     """What one run moves.
 
     Attributes:
-        arguments: every tensor that a step touches, once a step.
+        arguments: what steps touch of their tensors, once a step: one time step of a sequence is not the sequence.
         traffic: what steps load and store; of tensors above 1/8 of the level-2 cache with every re-read, of smaller
             ones once.
         cached_rereads: re-reads of those smaller tensors. ``traffic + cached_rereads`` is all that kernels load and
@@ -60,7 +60,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Touch:
-    """One tensor that a step touches: its size and what the step loads and stores of it, bytes."""
+    """One tensor that a step touches: how much of it, and what the step loads and stores of it, bytes."""
 
     bytes: int
     moved: int
@@ -109,6 +109,7 @@ def touches(step: Step) -> list[Touch]:
             moved[operand.buffer] = sizes[operand.buffer] * (2 if operand.access == "readwrite" else 1)
     else:
         for argument in step.arguments:
-            sizes[argument.buffer] = argument.bytes
+            known = sizes.get(argument.buffer, 0)
+            sizes[argument.buffer] = min(argument.bytes, known + argument.reach)
             moved[argument.buffer] = moved.get(argument.buffer, 0) + argument.traffic
     return [Touch(sizes[buffer], moved[buffer]) for buffer in sizes]

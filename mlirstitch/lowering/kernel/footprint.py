@@ -7,6 +7,7 @@ that differ are counted one beside the other, never more than lie between the fi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mlirstitch.lowering.kernel.index_expr import Expr
@@ -54,3 +55,11 @@ class Footprint:
         """At most so many different elements are touched of a buffer of ``size``."""
         inside = min(self.high, size - 1) - max(self.low, 0) + 1
         return max(0, min(inside, sum(self.sets.values())))
+
+
+def footprint(offsets: Iterable[Expr]) -> Footprint:
+    """The footprint of accesses at these offsets."""
+    found = Footprint()
+    for offset in offsets:
+        found.add(offset)
+    return found

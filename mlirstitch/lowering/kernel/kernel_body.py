@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 from mlir import ir
@@ -18,6 +17,7 @@ from mlir import ir
 from mlirstitch.lowering.kernel.builder import Builder, Value
 from mlirstitch.lowering.kernel.evaluate import Context, Evaluator, Reducer
 from mlirstitch.lowering.kernel.kernel_function import KernelFunction
+from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.tensor_program import Table, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule, Template
 from mlirstitch.target import Target
@@ -62,8 +62,8 @@ class Site(Protocol):
 class BodyTemplate(Template, Protocol):
     """A template whose kernels can be parts of a packed one."""
 
-    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
-        """Emit the cluster at ``site`` and return the bytes moved for each of the body's ``memory``.
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Accesses:
+        """Emit the cluster at ``site`` and return what it moves of the body's ``memory``.
 
         Raises :class:`PassError` for what ``applies`` refuses, or a wrong schedule.
         """

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Iterable
 from typing import Any
 
 from mlir import ir
@@ -12,6 +11,9 @@ from mlir import ir
 from mlirstitch.dialects import stitch
 from mlirstitch.lowering.kernel.body import byte_size, memory_type
 from mlirstitch.lowering.kernel.builder import Builder, Value
+from mlirstitch.lowering.kernel.footprint import footprint
+from mlirstitch.lowering.kernel.index_expr import Expr
+from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.shared_plan import ALIGNMENT, place_buffers
 from mlirstitch.lowering.kernel.tensor_program import Node, Table, TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
@@ -39,6 +41,7 @@ class KernelFunction:
         if schedule.tickets:
             workspace.append(ir.MemRefType.get([schedule.tickets], ir.IntegerType.get_signless(32)))
         types = inputs + outputs
+        self._tensors = len(types)
         alias = [*_may_alias(cluster, "arg_attrs", len(inputs)), *_may_alias(cluster, "res_attrs", len(outputs))]
         attributes = [
             _argument_attributes("llvm.readonly" if i < len(inputs) else "llvm.writeonly", alias[i], kind)
@@ -173,8 +176,8 @@ class KernelFunction:
             },
         )
 
-    def finish(self, traffic: Sequence[Fraction]) -> ir.Operation:
-        """Close the function. ``traffic``: bytes moved per argument, as ``stitch.traffic``."""
+    def finish(self, accesses: Accesses) -> ir.Operation:
+        """Close the function. What it moves and touches of its arguments is told by attributes."""
         i64 = ir.IntegerType.get_signless(64)
         self._place_shared()
         ir.Operation.create("gpu.return", loc=self.location, ip=ir.InsertionPoint(self.entry))
@@ -182,9 +185,23 @@ class KernelFunction:
             align = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(i64, ALIGNMENT)})
             self.op.attributes["workgroup_attributions"] = ir.IntegerAttr.get(i64, 1)
             self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([align])
-        self.op.attributes["stitch.traffic"] = ir.DenseI64ArrayAttr.get([round(moved) for moved in traffic])
+        traffic = [round(moved) for moved in accesses.bytes]
+        self.op.attributes["stitch.traffic"] = ir.DenseI64ArrayAttr.get(traffic)
+        self.op.attributes["stitch.touched"] = ir.DenseI64ArrayAttr.get(
+            [
+                min(moved, self._touched(number, offsets))
+                for number, (moved, offsets) in enumerate(zip(traffic, accesses.offsets, strict=True))
+            ]
+        )
         return self.op
 
+    def _touched(self, number: int, offsets: Iterable[Expr]) -> int:
+        """Bytes of an argument that are touched at most; all of scratch and tickets, which are made to measure."""
+        kind = ir.MemRefType(self.memory[number].type)
+        elements = kind.shape[0]
+        if number < self._tensors:
+            elements = footprint(offsets).elements(elements)
+        return elements * byte_size(kind.element_type)
 
     def _place_shared(self) -> None:
         """Plan the shared buffers; what a kernel cannot declare becomes dynamic shared memory."""

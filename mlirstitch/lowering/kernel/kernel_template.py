@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -21,6 +20,7 @@ from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.builder import Builder
 from mlirstitch.lowering.kernel.evaluate import Evaluator
 from mlirstitch.lowering.kernel.kernel_body import KernelBody, Site, emit_whole
+from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.reduction_facts import unreachable
 from mlirstitch.lowering.kernel.resources import try_schedule
 from mlirstitch.lowering.kernel.tensor_program import Node, TensorProgram
@@ -154,7 +154,7 @@ class KernelTemplate(ABC, Generic[Space, Layout]):
         """
         return emit_whole(self, cluster, schedule, name, target)
 
-    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Accesses:
         """Emit the cluster at ``site``; see :class:`mlirstitch.lowering.kernel.kernel_body.BodyTemplate`."""
         program = build_program(cluster)
         space = self.space(program)
@@ -162,7 +162,7 @@ class KernelTemplate(ABC, Generic[Space, Layout]):
         place = site.open(program, schedule)
         evaluator = place.evaluator(program, unreachable)
         self.body(OpenKernel(program, schedule, place, evaluator), space, layout)
-        return evaluator.accesses.bytes
+        return evaluator.accesses
 
 
 def schemes_of(cluster: Cluster, roots: Iterable[tuple[Node, str]]) -> tuple[tuple[int, str], ...]:

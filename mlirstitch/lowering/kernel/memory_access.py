@@ -56,6 +56,7 @@ class Accesses:
 
     Attributes:
         bytes: per tensor argument of the kernel (inputs, then destinations), summed over all threads of the launch.
+        offsets: per argument, every offset that was accessed, as an expression (the values stand for nothing).
         broken: accesses that are neither uniform over the lanes nor at a fixed distance from lane to lane.
         strided: accesses at a fixed distance other than 1.
         vector: accesses of whole vectors.
@@ -63,10 +64,22 @@ class Accesses:
     """
 
     bytes: list[Fraction]
+    offsets: list[dict[Expr, None]]
     broken: int = 0
     strided: int = 0
     vector: int = 0
     sizes: set[int] = field(default_factory=set)
+
+    @staticmethod
+    def of(arguments: int) -> Accesses:
+        """Nothing accessed yet of so many arguments."""
+        return Accesses([Fraction()] * arguments, [{} for _ in range(arguments)])
+
+    def add(self, numbers: Sequence[int], part: Accesses) -> None:
+        """What a part of the kernel accessed; ``numbers``: its arguments among those of the kernel."""
+        for number, moved, offsets in zip(numbers, part.bytes, part.offsets, strict=True):
+            self.bytes[number] += moved
+            self.offsets[number].update(offsets)
 
 
 class MemoryAccess:
@@ -80,7 +93,7 @@ class MemoryAccess:
         self.builder = builder
         self.memory = memory
         self.context = context
-        self.accesses = Accesses([Fraction()] * len(memory))
+        self.accesses = Accesses.of(len(memory))
 
     @contextmanager
     def within(self, context: Context) -> Iterator[None]:
@@ -131,6 +144,7 @@ class MemoryAccess:
     def store_to(self, number: int, offset: Expr, value: Value) -> None:
         """Store element ``offset`` of kernel argument ``number``, under the context's guard."""
         condition, executions = self._condition(offset)
+        self.accesses.offsets[number][offset] = None
         if condition is None:
             self._store(number, offset, value)
         else:
@@ -142,6 +156,8 @@ class MemoryAccess:
         """Element ``offset`` of a flat memref, counted as access to kernel argument ``argument`` (None: to none)."""
         stored = scalar_ops.memory_type(element)
         lane, width = self.context.lane, self.context.width
+        if argument is not None:
+            self.accesses.offsets[argument][offset] = None
         if lane is None or lane not in offset.symbols:
             loaded = self._guarded_load(memref, offset, stored, 1, argument)
         else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import NoReturn
 
 from mlir import ir
@@ -19,6 +18,7 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.kernel_body import BodyTemplate, KernelBody, Site, emit_whole
+from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.packed_kernel import PackedKernel, PartRange, part_ranges
 from mlirstitch.lowering.kernel.resources import try_schedule
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
@@ -79,12 +79,12 @@ class PackedTemplate:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
         return emit_whole(self, cluster, schedule, name, target)
 
-    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Sequence[Fraction]:
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Accesses:
         """Emit all parts; see :class:`BodyTemplate`."""
         ranges = self._ranges(cluster, schedule, target)
         program = build_program(cluster)
 
-        def emit_part(part: PartRange, body: KernelBody) -> Sequence[Fraction]:
+        def emit_part(part: PartRange, body: KernelBody) -> Accesses:
             template = _named(part.schedule.template)
             return template.emit_body(part.cluster, part.schedule, _Given(body), target)
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from mlir import ir
 
 from mlirstitch.lowering.kernel.builder import Builder, Value
 from mlirstitch.lowering.kernel.kernel_body import KernelBody
+from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 
@@ -88,8 +88,8 @@ class PartBuilder(Builder):
         self.create("nvvm.barrier", [], operands, sizes)
 
 
-EmitPart = Callable[[PartRange, KernelBody], Sequence[Fraction]]
-"""Emits a part into its body and returns the bytes moved for each of the body's ``memory``."""
+EmitPart = Callable[[PartRange, KernelBody], Accesses]
+"""Emits a part into its body and returns what it moves of the body's ``memory``."""
 
 
 @dataclass(eq=False)
@@ -103,19 +103,19 @@ class PackedKernel:
     emit_part: EmitPart
 
     def __post_init__(self) -> None:
-        self.moved = [Fraction(0)] * len(self.body.memory)
+        self.accesses = Accesses.of(len(self.body.memory))
         places = [*self.cluster.inputs, *self.cluster.outputs]
         count = len(self.cluster.inputs)
         self._inputs = {value: number for number, value in enumerate(places[:count])}
         self._outputs = {value: count + number for number, value in enumerate(places[count:])}
         self._workspace = len(places)
 
-    def emit(self, parts: Sequence[PartRange]) -> list[Fraction]:
-        """Emit the parts and return the bytes moved for each argument of the launch."""
+    def emit(self, parts: Sequence[PartRange]) -> Accesses:
+        """Emit the parts and return what they move of the launch's arguments."""
         running = [part for part in parts if part.blocks]
         if running:
             self._choose(running, self.body.builder.block_id() if len(running) > 1 else None)
-        return self.moved
+        return self.accesses
 
     def _choose(self, parts: Sequence[PartRange], block: Value) -> None:
         """Run that of neighbouring parts which ``block`` belongs to."""
@@ -168,8 +168,7 @@ class PackedKernel:
             self.body.dynamic_shared,
             self.body.table,
         )
-        for number, moved in zip(numbers, self.emit_part(part, body), strict=True):
-            self.moved[number] += moved
+        self.accesses.add(numbers, self.emit_part(part, body))
 
 
 def _tickets(builder: Builder, memory: Value, first: int, count: int) -> Value:

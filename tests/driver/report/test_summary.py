@@ -56,6 +56,12 @@ def test_a_tensor_read_in_part_counts_in_full_as_argument_and_in_part_as_traffic
     )
 
 
+def test_of_a_tensor_known_to_be_touched_in_part_only_that_part_counts():
+    slices = launch("slice", Argument(0, "read", 4000, 120, touched=40), Argument(1, "read", 64, 64, touched=64))
+    summary = summarise(program(slices), TARGET)
+    assert summary.bytes == Bytes(104, 104, 80, 104, memory_bound_traffic=104)
+
+
 def test_one_buffer_passed_twice_is_one_tensor():
     summary = summarise(program(launch("add", read(0, 32, 32), read(0, 32, 32), write(1, 32))), TARGET)
     assert summary.bytes == Bytes(64, 64, 32, 64, memory_bound_traffic=64)
