@@ -22,6 +22,9 @@ WARP = 32
 _GRANULE = 8
 """Registers of a thread are handed out in units of so many."""
 
+_PARTITIONS = 4
+"""Parts of a multiprocessor, each with a quarter of the registers and of the warps."""
+
 SPILL_MARGIN = 1.25
 """A kernel spills for sure only where the estimate exceeds the registers there are by this factor."""
 
@@ -70,8 +73,9 @@ class Resources:
     def blocks_per_sm(self, target: Target) -> int:
         """Blocks that run on one multiprocessor at the same time, at least 1."""
         warps = -(-self.threads // WARP)
-        registers = -(-self.registers // _GRANULE) * _GRANULE * warps * WARP
-        found = [target.max_threads_per_sm // (warps * WARP), target.registers_per_sm // max(1, registers)]
+        granules = max(1, -(-self.registers // _GRANULE))
+        resident = target.registers_per_sm // _PARTITIONS // (granules * _GRANULE * WARP) * _PARTITIONS
+        found = [target.max_threads_per_sm // (warps * WARP), resident // warps]
         if self.shared:
             found.append(target.shared_bytes_sm // self.shared)
         return max(1, min(found))

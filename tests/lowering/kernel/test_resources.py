@@ -38,6 +38,7 @@ def test_blocks_of_a_multiprocessor_follow_from_the_scarcest_resource() -> None:
     assert Resources(32, 256, 0, 0).blocks_per_sm(TARGET) == 8  # threads
     assert Resources(128, 256, 0, 0).blocks_per_sm(TARGET) == 2  # registers
     assert Resources(33, 256, 0, 0).blocks_per_sm(TARGET) == 6  # registers come by the eight
+    assert Resources(176, 64, 0, 0).blocks_per_sm(TARGET) == 4  # two warps in each quarter
     assert Resources(32, 256, 1024, 99 * 1024).blocks_per_sm(TARGET) == 2  # shared memory
 
 
@@ -101,4 +102,4 @@ def test_a_bound_leaves_room_above_the_estimate(monkeypatch: pytest.MonkeyPatch)
     with new_context() as context, ir.Location.unknown(context):
         op = ir.Module.create().operation
         bound_launch(op, SCHEDULE, TARGET)
-        assert ir.IntegerAttr(op.attributes["nvvm.minctasm"]).value == 65_536 // (160 * 64)
+        assert ir.IntegerAttr(op.attributes["nvvm.minctasm"]).value == 6
