@@ -50,6 +50,21 @@ def test_strict_chains_have_eagers_bits(dtype: torch.dtype) -> None:
         assert torch.equal(got, want), f"result {number}"
 
 
+def test_negative_zero_is_smaller_than_zero() -> None:
+    x = torch.tensor([0.0, -0.0, 0.0, -0.0])
+    y = torch.tensor([-0.0, 0.0, 0.0, -0.0])
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return torch.maximum(x, y), torch.minimum(x, y), torch.stack([x, y]).amax(0), -x, x + y, x * -2.0, 0.0 - x
+
+    largest, smallest, of_rows, *others = mlirstitch.compile(function, (x, y), numerics="strict")(x, y)
+    assert torch.equal(torch.signbit(largest), torch.tensor([False, False, False, True]))
+    assert torch.equal(torch.signbit(smallest), torch.tensor([True, True, False, True]))
+    assert torch.equal(torch.signbit(of_rows), torch.signbit(largest))
+    for mine, eager in zip(others, function(x, y)[3:], strict=True):
+        assert torch.equal(torch.signbit(mine), torch.signbit(eager))
+
+
 @pytest.mark.parametrize("numerics", ["default", pytest.param("strict", marks=SLOW)])
 def test_equal_products_cancel(numerics: str) -> None:
     def difference(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
