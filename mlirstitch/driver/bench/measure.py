@@ -23,7 +23,7 @@ from mlirstitch.runtime.run_report import RunReport
 from mlirstitch.target import Target
 
 PTXAS_CHIPS = ("sm_80", "sm_90")
-SPILL_FREE_TEMPLATES = ("elementwise", "row")
+SPILL_FREE_TEMPLATES = ("elementwise", "row", "tile", "row_tile")
 """Templates whose kernels must fit into registers."""
 
 

@@ -33,6 +33,9 @@ EDGES = {1: 128, 2: 64, 4: 64, 8: 32}
 STRETCH = 4
 """How much longer a tile may be along one axis where the tensor is short along the other."""
 
+TASK_BYTES = 192
+"""What a thread may load for one task: 48 registers. With more, ``ptxas`` spills to keep occupancy up."""
+
 BLOCKS_PER_SM = 2
 """Blocks a multiprocessor should get before tiles are made larger."""
 
@@ -109,7 +112,7 @@ def _best(space: TileSpace, target: Target) -> TileLayout:
     narrowest = min(item.element_bytes for item in space.staged)
     edge, shortest = EDGES[narrowest], max(WARP, LINE // narrowest)
     extents = space.extent(0), space.extent(1)
-    vector = space.widest(0), space.widest(1)
+    vector = _vectors(space)
     tile = [min(edge, extent) for extent in extents]
     for axis in AXES:
         stretched = edge * min(STRETCH, edge // power_of_two(tile[1 - axis]))
@@ -128,6 +131,17 @@ def _best(space: TileSpace, target: Target) -> TileLayout:
     if layout.blocks(space) > GRID_X_LIMIT:
         raise PassError(f"{layout.blocks(space)} blocks exceed the grid limit", hint="split the batch")
     return layout
+
+
+def _vectors(space: TileSpace) -> tuple[int, int]:
+    """The widest vectors of a task whose loaded values fit into registers together."""
+    vector = [space.widest(0), space.widest(1)]
+    loads = space.accesses[len(space.sides) :]
+    needed = sum(access.size for access in loads)
+    while vector[0] * vector[1] * needed > TASK_BYTES and max(vector) > 1:
+        axis = 0 if vector[0] > vector[1] else 1
+        vector[axis] //= 2
+    return vector[0], vector[1]
 
 
 def _layout(tile: tuple[int, int], vector: tuple[int, int]) -> TileLayout:

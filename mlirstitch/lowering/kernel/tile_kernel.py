@@ -47,6 +47,9 @@ BANK = 4
 MOST_AT_ONCE = 16
 """Elements of a value that a thread loads before it uses the first."""
 
+MOST_TO_STORE = 32
+"""Elements of an output that a thread computes before it stores the first."""
+
 
 @dataclass(frozen=True)
 class TileLayout:
@@ -344,22 +347,27 @@ class TileKernel:
             self._for_each_task(axis, part, lambda task: self._drain_task(axis, task, outputs))
 
     def _drain_task(self, axis: int, task: Task, outputs: Sequence[int]) -> Finish:
+        rows, width = self.layout.vector[1 - axis], self.layout.vector[axis]
+        at_once = max(1, MOST_TO_STORE // width)
         computed: list[tuple[int, Point, Value]] = []
-        with self.evaluator.within(self._context(axis)):
-            for row in range(self.layout.vector[1 - axis]):
-                binding = self._binding(axis, task, row)
-                for number in outputs:
-                    place = Point(self.program.outputs[number], self.space.placement.places[number])
-                    point = self._at(place, binding)
-                    across = task.across * self.layout.vector[1 - axis] + row
-                    self.read_staged(place, point, axis, task.chunk, across)
-                    computed.append((number, point, self.evaluator.get(point.node, point.indices)))
 
         def store() -> None:
             with self.evaluator.within(self._context(axis)):
                 for number, point, value in computed:
                     self._store(number, point, value)
+            computed.clear()
 
+        for row in range(rows):
+            if row and row % at_once == 0:
+                store()
+            across = task.across * rows + row
+            binding = self._binding(axis, task, row)
+            with self.evaluator.within(self._context(axis)):
+                for number in outputs:
+                    place = Point(self.program.outputs[number], self.space.placement.places[number])
+                    point = self._at(place, binding)
+                    self.read_staged(place, point, axis, task.chunk, across)
+                    computed.append((number, point, self.evaluator.get(point.node, point.indices)))
         return store
 
     def _store(self, number: int, point: Point, value: Value) -> None:

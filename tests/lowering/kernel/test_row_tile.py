@@ -7,6 +7,7 @@ import pytest
 from kernel_harness import build, moved_bytes, random_array, reason, reference
 from tile_programs import row_totals, transposed_softmax
 
+from mlirstitch.driver.ptxas import check as assemble
 from mlirstitch.passes.stitching.template import Schedule
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-13, "f16": 2e-2}
@@ -118,3 +119,21 @@ def test_any_slab_and_number_of_rows_gives_the_numbers(lanes, rows, slab):
     parameters = (("lanes", lanes), ("rows_per_block", rows), ("slab", slab), ("vector_down", down))
     schedule = Schedule("row_tile", (64 // rows, 1, 1), (lanes * rows, 1, 1), 4, parameters=parameters)
     check(text, shapes, "f32", schedule=schedule)
+
+
+def test_totals_beside_a_transpose_hold_the_bar_of_registers_and_instructions():
+    text, _ = row_totals(4096, 1024, "f32")
+    built = build(text, "row_tile")
+    report = assemble(built.ptx, "sm_90")
+    (use,) = report.kernels.values()
+    assert use.spill_stores + use.stack == 0
+    assert use.registers <= 70
+    assert built.ptx.count(";") <= 297
+    assert built.ptx.count("bar.sync") <= 2
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_registers_suffice_where_rows_are_read_again(chip):
+    report = assemble(build(transposed_softmax(1024, 4096)[0], "row_tile", chip=chip).ptx, chip)
+    assert not report.errors
+    assert [use.spill_stores + use.stack for use in report.kernels.values()] == [0]
