@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mlirstitch.errors import PassError
+from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.kernel_template import KernelTemplate, OpenKernel, schemes_of
 from mlirstitch.lowering.kernel.reduction_facts import RESIDENT_VALUES, dry_evaluator, measure, no_shared
 from mlirstitch.lowering.kernel.row import scheme_in_block
@@ -23,7 +24,6 @@ from mlirstitch.lowering.kernel.tile_space import SECTOR, sectors_along, sectors
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import Target
 
-WARP = 32
 SLAB_BYTES = 20 << 10
 """Shared memory of a block that goes through its rows slab by slab: several blocks fit on a multiprocessor."""
 

@@ -8,6 +8,7 @@ from kernel_harness import build, moved_bytes, random_array, reason, reference
 from tile_programs import row_totals, transposed_softmax
 
 from mlirstitch.driver.ptxas import check as assemble
+from mlirstitch.errors import PassError
 from mlirstitch.passes.stitching.template import Schedule
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-13, "f16": 2e-2}
@@ -108,7 +109,7 @@ def test_a_wrong_schedule_is_refused(grid, block, vector, changes, words):
     text, _ = row_totals(64, 512 if "slab" in changes and changes["slab"] == 16 else 128, "f32")
     parameters = {name: value for name, value in (PARAMETERS | changes).items() if value is not None}
     schedule = Schedule("row_tile", (grid, 1, 1), (block, 1, 1), vector, parameters=tuple(parameters.items()))
-    with pytest.raises(Exception, match=words):
+    with pytest.raises(PassError, match=words):
         build(text, "row_tile", schedule=schedule)
 
 
