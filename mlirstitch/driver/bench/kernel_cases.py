@@ -70,6 +70,12 @@ def column_sum(x: Tensor) -> Tensor:
     return x.sum(0)
 
 
+def transposed_row_sum(x: Tensor, y: Tensor) -> Any:
+    """``[C, R]`` and ``[R, C]``: the transpose, scaled, added and clamped ``[R, C]``, and its row sums ``[R]``."""
+    total = torch.relu(x.t() * 2 + y)
+    return total, total.sum(-1)
+
+
 def _rows(rows: int, lanes: int, vector: int, rows_per_block: int = 1, mode: str = "resident") -> Force:
     """Template ``row`` with ``lanes`` threads for each of ``rows`` rows."""
     scheme = "warp" if lanes == 32 else "block"
@@ -82,6 +88,22 @@ def _rows(rows: int, lanes: int, vector: int, rows_per_block: int = 1, mode: str
             vector=vector,
             parameters=(("lanes", lanes), ("mode", mode), ("rows_per_block", rows_per_block), ("unroll", 1)),
             schemes=tuple((position, scheme) for position, _ in default.schemes),
+        )
+
+    return force
+
+
+def _row_tiles(rows: int, lanes: int, rows_per_block: int, slab: int) -> Force:
+    """Template ``row_tile``: tiles of ``rows_per_block`` rows and ``lanes * slab`` chunks of 4 columns."""
+
+    def force(default: Schedule) -> Schedule:
+        return Schedule(
+            template="row_tile",
+            grid=(rows // rows_per_block, 1, 1),
+            block=(lanes * rows_per_block, 1, 1),
+            vector=4,
+            parameters=(("lanes", lanes), ("rows_per_block", rows_per_block), ("slab", slab), ("vector_down", 4)),
+            schemes=default.schemes,
         )
 
     return force
@@ -244,5 +266,13 @@ KERNEL_CASES: tuple[KernelCase, ...] = (
         # Shared memory: 4 KB, and the flag that tells which block is last.
         Bar(32, 4112, 0, 4, None),
         _column_splits(8),
+    ),
+    KernelCase(
+        "transpose+scale+add+relu, row sum",
+        "32x128 tiles",
+        transposed_row_sum,
+        lambda: (_matrix(rows=COLUMNS, columns=ROWS), _matrix()),
+        Bar(70, 16896, None, 2, 297),
+        _row_tiles(ROWS, 8, 32, 4),
     ),
 )
