@@ -37,8 +37,11 @@ from mlirstitch.target import GRID_X_LIMIT, Target
 ScanLayout = RowLayout | ColumnLayout
 MAX_COLUMN_VECTOR = 4
 COLUMN_THREADS = 256
-SEGMENT_BYTES = 128
-"""Bytes side by side that a block reads at least: a cache line."""
+SEGMENT_BYTES = 32
+"""Bytes side by side that a block reads at least: a sector, the least that memory transfers."""
+
+MAX_UNROLL = 2
+"""Tiles per iteration of the loop schedule: a tile is far more code than a load and an addition."""
 
 PER_THREAD = 4
 """Elements of a column that a thread takes at least, if it shares the column with others."""
@@ -64,7 +67,8 @@ class ScanTemplate(KernelTemplate[ScanSpace, ScanLayout]):
             return _column_layouts(program, space, target)
         facts = measure(_dry_kernel(program, space, 1))
         vector = widest_vector(space.rows, lambda width: _dry_row_kernel(program, space, width))
-        return row_layouts(space.rows, facts, vector, False, target)
+        layouts = row_layouts(space.rows, facts, vector, False, target)
+        return [replace(layout, unroll=min(layout.unroll, MAX_UNROLL)) for layout in layouts]
 
     def schedule(self, cluster: Cluster, space: ScanSpace, layout: ScanLayout) -> Schedule:
         """The schedule that describes a layout."""
@@ -144,7 +148,7 @@ def _column_vector(program: TensorProgram, space: ScanSpace) -> int:
 
 
 def _column_layouts(program: TensorProgram, space: ScanSpace, target: Target) -> list[ColumnLayout]:
-    """A block takes a cache line of columns or more; with few of them more threads share a column."""
+    """A block takes few columns where they are few, and more threads share each of them."""
     rows = space.rows
     facts = measure(_dry_kernel(program, space, 1))
     vector = _column_vector(program, space)
@@ -159,5 +163,6 @@ def _column_layouts(program: TensorProgram, space: ScanSpace, target: Target) ->
     per_thread = -(-rows.cols // lanes)
     live = max(1, facts.live) * vector
     resident = facts.passes > 1 and per_thread * live <= RESIDENT_VALUES[max(WARP, lanes * across)]
-    best = ColumnLayout(across, lanes, vector, resident, blocks, 1 if resident else unroll_of(per_thread))
-    return [best, replace(best, resident=False, unroll=unroll_of(per_thread))] if resident else [best]
+    unroll = min(unroll_of(per_thread), MAX_UNROLL)
+    best = ColumnLayout(across, lanes, vector, resident, blocks, 1 if resident else unroll)
+    return [best, replace(best, resident=False, unroll=unroll)] if resident else [best]

@@ -116,7 +116,7 @@ def test_results_do_not_depend_on_the_order_of_warps() -> None:
     assert len(dict.fromkeys(runs)) == 1
 
 
-@pytest.mark.parametrize(("shape", "dim"), [((64, 4096), 1), ((512, 256), 0), ((8, 16384), 1)])
+@pytest.mark.parametrize(("shape", "dim"), [((64, 4096), 1), ((512, 256), 0), ((8, 50257), 1), ((4096, 768), 0)])
 def test_kernels_spill_nothing(shape: tuple[int, int], dim: int) -> None:
     report = check(build(scan(shape, dim), "scan").ptx, "sm_90")
     assert report.kernels
