@@ -25,7 +25,7 @@ from mlirstitch.driver.stages import run_stages
 from mlirstitch.options import CompileOptions
 from mlirstitch.passes.pipeline import run_pipeline
 from mlirstitch.passes.stitching import STITCH_PASSES
-from mlirstitch.passes.stitching.template import Cluster, Schedule, templates
+from mlirstitch.passes.stitching.template import Cluster, templates
 from mlirstitch.passes.structured import functions
 from mlirstitch.runtime import Bundle, decode_program
 from mlirstitch.runtime.executor import Executor
@@ -43,7 +43,7 @@ class Case:
     Attributes:
         seed: draws the orders in which blocks and warps run, and the schedules.
         most_ops: ops in one kernel; 0 leaves them to the clusterer.
-        any_schedule: each kernel has a random one of all schedules of all templates that apply, not the best.
+        any_schedule: each kernel has any schedule of any template that applies, not the best.
     """
 
     program: Program
@@ -117,20 +117,17 @@ def compile_case(case: Case, text: str) -> Bundle:
 
 
 def _draw_schedules(module: ir.Module, rng: random.Random) -> None:
+    """Give every kernel any legal schedule: of any template that applies, each with the same share."""
     target = Target.parse(CHIP)
     for function in functions(module.operation):
         if stitch.CLUSTER.name in function.attributes:
             with function.location:
-                options = schedules_of(Cluster.of_function(function), target)
-            if options:
-                stitch.SCHEDULE.set(function, rng.choice(options))
-
-
-def schedules_of(cluster: Cluster, target: Target) -> list[Schedule]:
-    """What every template that applies offers. The template is drawn first, so that each has its share."""
-    found = [list(t.schedules(cluster, target)) for t in templates() if t.applies(cluster, target) is None]
-    longest = max(map(len, found), default=0)
-    return [options[k % len(options)] for options in found for k in range(longest)]
+                cluster = Cluster.of_function(function)
+                offering = [t for t in templates() if t.applies(cluster, target) is None]
+                if offering:
+                    # Each candidate takes a dry run: not all of them are asked for.
+                    few = rng.choice(offering).candidates(cluster, target, rng.choice((1, 2, 4, 8, 16, 48)))
+                    stitch.SCHEDULE.set(function, rng.choice(few[len(few) // 2 :]))
 
 
 def compare(what: str, result: np.ndarray, known: Known) -> None:

@@ -16,7 +16,8 @@ from random_program import DTYPES, FLOATS, INTEGERS, Dtype, Input, Known, Progra
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 MOST_ELEMENTS = 1 << 18
-MOST_STEPS = 14
+_LENGTHS = (1, 2, 3, 4, 5, 6, 8, 8, 10, 12, 16, 20)
+"""Steps of a program, about."""
 
 _DIMS = (
     *(1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 255, 256, 257, 500, 511, 512, 513),
@@ -90,8 +91,9 @@ class Grower:
         read = {k for step in self.steps for k in step.operands}
         first = len(self.inputs) if self.steps else 0
         found = [k for k in range(first, len(self.values)) if k not in read][-6:] or [len(self.values) - 1]
-        while self.draw(st.integers(0, 2)) == 2 and len(found) < 8:
-            found.append(self.draw(st.integers(0, len(self.values) - 1)))
+        while self.draw(st.integers(0, 3)) == 3 and len(found) < 8:
+            inputs = self.draw(st.integers(0, 3)) == 3 or not self.steps
+            found.append(self.draw(st.integers(0 if inputs else len(self.inputs), len(self.values) - 1)))
         return tuple(found)
 
 
@@ -103,7 +105,10 @@ def programs(draw: Draw, most: int = MOST_ELEMENTS) -> Program:
     grower.add_input(first)
     for _ in range(draw(st.integers(0, 3))):
         grower.add_input(TensorType(_related(grower, first.shape), _another(draw, first.dtype)))
-    for _ in range(draw(st.integers(1, MOST_STEPS))):
+    length = draw(st.sampled_from(_LENGTHS))
+    for _ in range(2 * length):
+        if len(grower.steps) >= length:
+            break
         draw(st.sampled_from(steps.STEPS))(grower)
     return pruned(Program(tuple(grower.inputs), tuple(grower.steps), grower.outputs()), grower.values)
 
