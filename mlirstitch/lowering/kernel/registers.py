@@ -46,28 +46,21 @@ _FORWARDING = frozenset(
 
 def estimate_registers(function: ir.Operation) -> int:
     """Registers of 32 bits that a thread of a ``gpu.func`` needs, about."""
-    early, late = (_peak(function, late_loads) for late_loads in (False, True))
+    counter = _Liveness()
+    counter.prepare(function)
+    early, late = (counter.run(function, late_loads) for late_loads in (False, True))
     hoisted = min(MOST_HOISTED, -(-max(0, early - late) // 2))
     return OVERHEAD + max(late + hoisted, min(MOST_HOISTED, _most_loaded(function)))
-
-
-def _peak(function: ir.Operation, late_loads: bool) -> int:
-    """Registers where most are live, with loads where they stand, or moved down to their first users."""
-    counter = _Liveness(late_loads)
-    counter.prepare(function)
-    counter.block(function.regions[0].blocks[0], {})
-    return counter.peak
 
 
 @dataclass(eq=False)
 class _Liveness:
     """Walks blocks backwards with the set of live values."""
 
-    late_loads: bool
+    late_loads: bool = False
     peak: int = 0
     _sizes: dict[ir.Value, int] = field(default_factory=dict)
     _names: dict[ir.Value, tuple[ir.Value, ...]] = field(default_factory=dict)
-
     _indices: dict[tuple[ir.Block, str, tuple[ir.Value, ...]], ir.Value] = field(default_factory=dict)
     _equal: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
@@ -80,6 +73,12 @@ class _Liveness:
                     self._prepare(op, result)
                 else:
                     self._names[result] = self._of(known)
+
+    def run(self, function: ir.Operation, late_loads: bool) -> int:
+        """Registers where most are live, with loads where they stand, or moved down to their first users."""
+        self.late_loads, self.peak = late_loads, 0
+        self.block(function.regions[0].blocks[0], {})
+        return self.peak
 
     def _find_equal(self, op: ir.Operation) -> ir.Value | None:
         """The result of an op of the same block that computes the same index; LLVM keeps one of the two."""
