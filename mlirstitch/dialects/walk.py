@@ -16,7 +16,8 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
     """``op`` and everything nested in it, outermost first, in textual order.
 
     The ops inside an op are listed before the first of them is handed out: an op may be erased or moved once the walk
-    has gone past it and its regions. To rewrite freely, take ``list(walk(op))``.
+    has gone past it and its regions. To rewrite freely, list the ops to rewrite first, and those alone: the bindings do
+    not know of other handles to an op that is erased, and reading one may end the process.
     """
     pending = [iter([op])]  # a stack and no recursion: input may nest deeper than Python's stack
     while pending:

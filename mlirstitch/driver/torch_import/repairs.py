@@ -41,9 +41,9 @@ def finish(text: str, labels: Labels, literals: Mapping[int, str], cuts: Sequenc
         splice(function, cuts)
         _label(function, labels)
         _write_literals(function, literals)
-        for op in list(walk(module.operation)):
-            if op.name == "linalg.generic":
-                _repair_extrema(op.regions[0].blocks[0])
+        # Only these are kept while ops are erased: the bindings do not know of other handles to an erased op.
+        for op in [op for op in walk(module.operation) if op.name == "linalg.generic"]:
+            _repair_extrema(op.regions[0].blocks[0])
         module.operation.verify()
         return str(module.operation.get_asm(enable_debug_info=True))
 
