@@ -31,7 +31,8 @@ class KernelBody:
         builder: creates ops at the start of the body; its ``block_id`` counts from the first block of the body.
         memory: flat memrefs of the body's inputs, destinations, scratch buffers and tickets.
         shared: makes a buffer in shared memory (elements, element type).
-        reuse_shared: lets the next buffers of shared memory lie where the first ones do.
+        begin_part: says that only some blocks run what comes next, in the given block of ops: its buffers in shared
+            memory lie where those of other parts do.
         dynamic_shared: makes a pointer (address space 3) to the block's dynamic shared memory.
         table: the memref of a constant table.
     """
@@ -39,7 +40,7 @@ class KernelBody:
     builder: Builder
     memory: Sequence[Value]
     shared: Callable[[int, ir.Type], Value]
-    reuse_shared: Callable[[], None]
+    begin_part: Callable[[ir.Block], None]
     dynamic_shared: Callable[[], Value]
     table: Callable[[Table], Value]
 
@@ -86,7 +87,7 @@ class WholeKernel:
             builder,
             function.memory,
             function.shared,
-            function.reuse_shared,
+            function.begin_part,
             lambda: function.dynamic_shared(builder),
             lambda node: function.table(builder, node),
         )

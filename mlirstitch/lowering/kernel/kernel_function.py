@@ -20,6 +20,7 @@ from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import Target
 
 _WORKGROUP = "#gpu.address_space<workgroup>"
+_NO_BUDGET = 1 << 62
 _DYNAMIC = "dynamic_shared"
 """The symbol of dynamic shared memory, one a module."""
 
@@ -74,7 +75,7 @@ class KernelFunction:
         self._shared_bytes = 0
         self._shared_used = 0
         self._views: list[ir.Operation] = []
-        self._parts_share = False
+        self._parts: list[tuple[ir.Block, int]] = []
         self._staged_bytes = schedule.shared_bytes
         self._tables: dict[Table, Value] = {}
 
@@ -106,10 +107,10 @@ class KernelFunction:
         self._views.append(view)
         return view.result
 
-    def reuse_shared(self) -> None:
-        """Let the next buffers lie where the first ones do: they are of other blocks, which make none of those."""
+    def begin_part(self, body: ir.Block) -> None:
+        """The next buffers are of a part that only some blocks run, in ``body``: they lie where those of others do."""
         self._shared_used = 0
-        self._parts_share = True
+        self._parts.append((body, len(self._views)))
 
     def dynamic_shared(self, builder: Builder) -> Value:
         """A pointer (address space 3) to the block's dynamic shared memory, aligned to 16 bytes."""
@@ -207,13 +208,24 @@ class KernelFunction:
         """Plan the shared buffers; what a kernel cannot declare becomes dynamic shared memory."""
         if self._shared is None:
             return
-        if not self._parts_share:  # parts of a packed kernel lie on top of each other already
+        if self._parts:
+            self._shared_bytes = max(self._place_part(number) for number in range(len(self._parts)))
+        else:
             self._shared_bytes = place_buffers(self.entry, self._views, Target.shared_bytes_static)
         space = ir.Attribute.parse(_WORKGROUP)
         whole = ir.MemRefType.get([self._shared_bytes], ir.IntegerType.get_signless(8), memory_space=space)
         self._shared.set_type(whole)
         if self._shared_bytes > Target.shared_bytes_static:
             self._demote(whole)
+
+    def _place_part(self, number: int) -> int:
+        """Plan the buffers of one part and return their bytes.
+
+        No barriers are added: which threads of the block run the part, and so would arrive, is not known here.
+        """
+        body, first = self._parts[number]
+        last = self._parts[number + 1][1] if number + 1 < len(self._parts) else len(self._views)
+        return place_buffers(body, self._views[first:last], _NO_BUDGET)
 
     def _demote(self, whole: ir.MemRefType) -> None:
         """Put all shared buffers behind what the schedule stages in dynamic shared memory."""

@@ -159,12 +159,14 @@ class PackedKernel:
         if part.schedule.tickets:
             numbers.append(len(self.body.memory) - 1)
             memory.append(_tickets(builder, self.body.memory[-1], part.first_ticket, part.schedule.tickets))
-        self.body.reuse_shared()
+        if builder.root.block is None:
+            raise TypeError("a packed kernel is emitted, not run dry")
+        self.body.begin_part(builder.root.block)
         body = KernelBody(
             builder,
             memory,
             self.body.shared,
-            self.body.reuse_shared,
+            self.body.begin_part,
             self.body.dynamic_shared,
             self.body.table,
         )

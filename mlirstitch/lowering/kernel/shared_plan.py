@@ -94,6 +94,9 @@ def _lay_out(buffers: Sequence[Buffer], barriers: Sequence[float]) -> SharedPlan
 # Reading a kernel, and changing it --------------------------------------------------------------------------------
 
 
+_BARRIERS = frozenset(("gpu.barrier", "nvvm.barrier"))
+"""The second waits for the threads of a part of a packed kernel, which are all that run the part's body."""
+
 _ACCESSES = frozenset(("memref.load", "memref.store", "vector.load", "vector.store"))
 
 
@@ -103,7 +106,7 @@ def place_buffers(entry: ir.Block, views: Sequence[ir.Operation], budget: int) -
     Sets the offsets, adds barriers where the plan asks for them, and returns the bytes that all take together.
     """
     places = {op.operation: number for number, op in enumerate(entry.operations)}
-    barriers = [number for op, number in places.items() if op.name == "gpu.barrier"]
+    barriers = [number for op, number in places.items() if op.name in _BARRIERS]
     buffers = [_buffer(view, places, entry) for view in views]
     plan = plan_shared(buffers, barriers, budget)
     for view, offset in zip(views, plan.offsets, strict=True):

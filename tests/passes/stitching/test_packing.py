@@ -163,6 +163,20 @@ def test_a_light_part_does_not_pay_for_a_heavy_one() -> None:
     assert seconds_lost([small, heavy], TARGET) < TARGET.launch_seconds
 
 
+def map_beside_rows(rows: int) -> Graph:
+    """An exp over ``rows`` x 1024 elements, and rows of 8192 that are kept in registers."""
+    text = Text(x=f"{rows}x1024", y="4096x8192")
+    powers = text.map("math.exp", "%y")
+    scaled = text.map("arith.divf", powers, text.reduce("arith.addf", powers, 1))
+    return graph_of(text.module(text.map("math.tanh", "%x"), scaled))
+
+
+def test_a_large_part_keeps_a_launch_of_its_own_beside_a_greedy_one() -> None:
+    clusters = [(0, 1, 2), (3,)]
+    assert packed(map_beside_rows(8), clusters) == [(0, 1, 2, 3)]
+    assert packed(map_beside_rows(1 << 18), clusters) == clusters
+
+
 def test_dynamic_shared_memory_of_one_part_costs_the_others() -> None:
     plain = Load(400 << 20, (400 << 20) / TARGET.bandwidth, 256, 100_000, 32, 0)
     staged = Load(400 << 20, (400 << 20) / TARGET.bandwidth, 1024, 100_000, 32, 120 << 10)
