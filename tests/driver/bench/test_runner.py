@@ -54,7 +54,8 @@ def test_rows_hold_the_documented_fields(tmp_path, capsys):
     documented = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| (`.*?) \|", DOCUMENT.read_text(), re.MULTILINE)))
     fields = {f"{name}.{inner}" for name in ("launches", "bytes") for inner in row[name]}
     fields |= set(row) - {"launches", "bytes"}
-    assert fields == set(documented)
+    assert fields | {"shortfalls"} == set(documented)  # that one only at real size
+    assert "shortfalls" not in fields
     assert row["status"] == "ok", row["message"]
     assert set(row["ptxas"]) == {"sm_80", "sm_90"}
     assert capsys.readouterr().out.splitlines()[0].startswith("small, f32, sm_90")
