@@ -184,6 +184,7 @@ def test_ptx_asks_for_no_newer_version_than_the_chip_needs(chip: str) -> None:
 
 
 # ---------------------------------------------------------------- what is shared and kept
+@SLOW
 def test_clusters_that_differ_in_a_number_a_shape_or_a_type_share_no_kernel() -> None:
     def function(x: Tensor, y: Tensor, w: Tensor) -> list[Tensor]:
         alike = [(x * 2).softmax(-1), (x * 3).softmax(-1), (y * 2).softmax(-1), (x.t() * 2).softmax(-1)]

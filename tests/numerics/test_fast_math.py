@@ -99,7 +99,7 @@ def test_infinities_and_nan_are_as_in_eager() -> None:
             torch.testing.assert_close(mine, eager, rtol=1e-4, atol=0, equal_nan=True, msg=name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float16, marks=pytest.mark.slow), torch.bfloat16])
 def test_half_types_are_as_accurate_as_eager(dtype: torch.dtype) -> None:
     def function(x: Tensor) -> tuple[Tensor, ...]:
         return x.softmax(-1), F.gelu(x, approximate="tanh"), x / (1 + x * x), x.abs().sqrt()
@@ -122,7 +122,8 @@ def test_statistics_stay_stable_and_double_precision_precise() -> None:
         torch.testing.assert_close(mine, eager, rtol=1e-15, atol=0)
 
 
-@pytest.mark.parametrize("numerics", ["default", pytest.param("strict", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("numerics", ["default", "strict"])
 def test_the_other_modes_do_not_know_of_it(numerics: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return (x / y).softmax(-1), F.gelu(x, approximate="tanh"), x.abs().sqrt() * y + x
