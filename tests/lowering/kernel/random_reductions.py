@@ -57,6 +57,8 @@ class ReduceOp:
                 total, carried = first.truth, first.error
             return [rounded(total, carried, dtype)]
         if kind == "product":
+            if not is_moderate_product(truth, dims):
+                return None
             total = _reduced(torch.ones((), dtype=torch.float64), truth, dims, torch.prod)
             most = _reduced(torch.ones((), dtype=torch.float64), truth.abs() + error, dims, torch.prod)
             steps = math.prod(known.type.shape[d] for d in dims)
@@ -160,6 +162,13 @@ class MatmulOp:
                 f"outs({init} : {kind.text}) -> {kind.text}"
             )
         ]
+
+
+def is_moderate_product(values: Tensor, dims: Sequence[int]) -> bool:
+    """Whether no product of some of the values, in any order, overflows or vanishes before it meets the others."""
+    size = values.abs()
+    size = torch.where(size.isfinite() & (size > 0), size, torch.ones(())).log2()
+    return bool((size.abs().sum(dims) < 100).all())
 
 
 def _result_shape(shape: Sequence[int], dims: Sequence[int], keep: bool) -> tuple[int, ...]:

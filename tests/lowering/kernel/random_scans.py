@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from random_pointwise import map_of, map_text
 from random_program import Body, Dtype, Known, Step, TensorType, Text, exactly, rounded
-from random_reductions import combining_op, neutral_value, summed
+from random_reductions import combining_op, is_moderate_product, neutral_value, summed
 from torch import Tensor
 
 
@@ -25,6 +25,8 @@ class ScanOp:
         if dtype.is_float and dtype.bits == 16 and kind in ("sum", "product"):
             return None  # the running value of a scan is as wide as the program says
         if dtype.is_bool or (dtype.is_float and kind == "product" and not known.is_exact):
+            return None
+        if dtype.is_float and kind == "product" and not is_moderate_product(truth, (dim,)):
             return None
         every = torch.cat([_start(kind, dtype, truth, dim), _scanned(kind, truth, dim)], dim)
         extent = known.type.shape[dim]
