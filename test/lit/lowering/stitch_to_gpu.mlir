@@ -8,7 +8,7 @@
 // CHECK: func.func @main(%[[X:[^:]+]]: memref<32xf32> {stitch.buffer = {dtype = "float32", name = "x", role = "input", shape = array<i64: 4, 8>}}, %[[B:[^:]+]]: memref<2xi8> {stitch.buffer = {dtype = "bool", name = "flags", role = "input", shape = array<i64: 2>}}, %[[Y:[^:]+]]: memref<32xf32> {{.*}}role = "output"{{.*}}, %[[F:[^:]+]]: memref<2xi8>
 // CHECK: %[[ARENA:.+]] = memref.alloc() {stitch.arena} : memref<256xi8>
 // CHECK: %[[T:.+]] = memref.view %[[ARENA]][%c0][] {stitch.buffer = {{.*}}} : memref<256xi8> to memref<32xf32>
-// CHECK: gpu.launch_func @kernels::@c blocks in {{.*}} args(%[[X]] : memref<32xf32>, %[[T]] : memref<32xf32>) {stitch.access = ["read", "write"], stitch.cluster = "c", stitch.kind = "memory_bound", stitch.template = "elementwise", stitch.traffic = array<i64: 128, 128>}
+// CHECK: gpu.launch_func @kernels::@c blocks in {{.*}} args(%[[X]] : memref<32xf32>, %[[T]] : memref<32xf32>) {stitch.access = ["read", "write"], stitch.cluster = "c", stitch.kind = "memory_bound", stitch.template = "elementwise", stitch.touched = array<i64: 128, 128>, stitch.traffic = array<i64: 128, 128>}
 // CHECK: gpu.launch_func @kernels::@c blocks in {{.*}} args(%[[T]] : memref<32xf32>, %[[Y]] : memref<32xf32>)
 // CHECK: memref.copy %[[B]], %[[F]]
 // CHECK-NOT: tensor<
