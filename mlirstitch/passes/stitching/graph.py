@@ -42,6 +42,7 @@ class Graph:
         number: number of a node's op.
         needs: values of the function level, scalars included, that each op reads, in order, each once.
         facts: what templates learnt about single ops, shared by all clusters of the graph.
+        costs: what cost models learnt about the graph, per target.
     """
 
     function: ir.Operation
@@ -55,6 +56,7 @@ class Graph:
     number: dict[ir.Operation, int]
     needs: dict[ir.Operation, tuple[ir.Value, ...]]
     facts: dict[ir.Operation, Any] = field(default_factory=dict, compare=False, repr=False)
+    costs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def crossing(self, producers: Collection[int], consumers: Collection[int]) -> list[ir.Value]:
         """The tensors that nodes in ``consumers`` read from nodes in ``producers``, each once."""
