@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlir import ir
@@ -10,11 +11,15 @@ from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import source_line
 from mlirstitch.options import option
 from mlirstitch.passes.base import Pass, register_pass
-from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, check_plan
+from mlirstitch.passes.stitching.explorer import BeamClusterer
+from mlirstitch.passes.stitching.fusion_plan import Apart, Clusterer, FusionPlan, check_plan
 from mlirstitch.passes.stitching.graph import Graph, build_graph
 from mlirstitch.passes.stitching.greedy import GreedyClusterer
 from mlirstitch.passes.stitching.judge import Limits
 from mlirstitch.passes.structured import main_function
+
+CLUSTERERS: dict[str, Callable[[Limits], Clusterer]] = {"beam": BeamClusterer, "greedy": GreedyClusterer}
+"""The clusterers by name; the first is the default."""
 
 
 @register_pass
@@ -35,6 +40,7 @@ class StitchCluster(Pass):
     max_ops: int = option(Limits.ops, "most ops in one kernel")
     max_arguments: int = option(Limits.arguments, "most tensors that one kernel reads and writes")
     max_parts: int = option(Limits.parts, "most independent clusters that share a launch; 1: none do")
+    explorer: str = option("beam", "greedy, or beam: look for something better than the greedy plan", tuple(CLUSTERERS))
 
     def run(self, op: ir.Operation) -> None:
         main = main_function(op)
@@ -42,7 +48,7 @@ class StitchCluster(Pass):
             return
         graph = build_graph(main)
         target = stitch.target_of(op)
-        clusterer = GreedyClusterer(Limits(self.max_ops, self.max_arguments, self.max_parts))
+        clusterer = CLUSTERERS[self.explorer](Limits(self.max_ops, self.max_arguments, self.max_parts))
         plan = clusterer.plan(graph, target, stitch.LIBRARY_MODE.require(op))
         check_plan(graph, plan)
         write_plan(graph, plan)

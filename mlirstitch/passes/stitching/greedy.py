@@ -18,7 +18,7 @@ by op order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mlir import ir
@@ -43,11 +43,17 @@ class GreedyClusterer:
 
     def plan(self, graph: Graph, target: Target, library: str) -> FusionPlan:
         """Cluster ``graph``. Raises :class:`PassError` naming the op if no template can compute a node by itself."""
-        return _Run(graph, Judge(graph, target, library, self.limits), target).plan()
+        run = GreedyRun(graph, Judge(graph, target, library, self.limits), target)
+        return run.finish(run.sets())
 
 
-class _Run:
-    """One run: the contracted graph and what was already refused."""
+class GreedyRun:
+    """One run: the contracted graph and what was already refused.
+
+    Attributes:
+        contraction: the clusters; duplicated nodes are clusters of their own there.
+        kept: nodes of clusters that somebody asked for.
+    """
 
     def __init__(self, graph: Graph, judge: Judge, target: Target) -> None:
         self.graph = graph
@@ -66,12 +72,33 @@ class _Run:
             for value in values:
                 self.readers.setdefault(value, []).append(node)
 
-    def plan(self) -> FusionPlan:
+    def sets(self) -> dict[int, set[int]]:
+        """Merge clusters; then the nodes of each, duplicates included, in an order in which they can run."""
         self._merge_regions()
         self._merge_in_rounds(self._stitching_neighbours)
         self._merge_in_rounds(self._loop_nest_neighbours)
         sets = {name: set(self.contraction.members[name]) for name in self.contraction.in_program_order()}
         self._duplicate(sets)
+        return sets
+
+    def restart(self, clusters: Iterable[tuple[int, ...]]) -> list[int]:
+        """Contract other clusters instead, each convex and ascending, without cycles among them.
+
+        Returns their names in an order in which they can run. Nodes in none of them are clusters of their own.
+        """
+        self.contraction = Contraction(self.graph.predecessors, self.graph.successors)
+        self.refused.clear()
+        names: set[int] = set()
+        for first, *others in sorted(clusters):
+            name = first
+            for node in others:
+                name = self.contraction.merge(name, node)
+            names.add(name)
+        self.contraction.compact()
+        return [name for name in self.contraction.in_program_order() if name in names]
+
+    def finish(self, sets: dict[int, set[int]]) -> FusionPlan:
+        """The plan of the clusters: routines, pairs left apart, and packs."""
         plan = FusionPlan(
             tuple(
                 PlannedCluster(tuple(sorted(nodes)), self.judge.routines.get(min(nodes), "")) for nodes in sets.values()

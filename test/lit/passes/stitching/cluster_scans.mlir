@@ -1,4 +1,4 @@
-// RUN: mlirstitch-opt %s --pass-pipeline='builtin.module(stitch-cluster)' | FileCheck %s
+// RUN: mlirstitch-opt %s --pass-pipeline='builtin.module(stitch-cluster{explorer=greedy})' | FileCheck %s
 
 #m = affine_map<(d0, d1) -> (d0, d1)>
 #r = affine_map<(d0, d1) -> (d0)>
