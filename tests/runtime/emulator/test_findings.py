@@ -297,3 +297,18 @@ def test_half_of_an_undefined_pair_may_be_packed_again(checks: bool) -> None:
 def test_half_of_an_undefined_pair_may_not_be_stored() -> None:
     with pytest.raises(LaunchError, match=r"reads register %r7, which it has not written"):
         run(kernel(f"{UNPACKED}st.global.b16 [%a0], %h1;", 1), [np.zeros(1, np.uint32)], block=1, checks=True)
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_permutation_reads_no_source_that_it_takes_no_byte_of(checks: bool) -> None:
+    out = np.zeros(2, np.uint32)
+    text = "mov.b32 %r1, 0x01020304; prmt.b32 %r2, %r1, %r7, 0x123U; prmt.b32 %r3, %r7, %r1, 0x4567U;\n"
+    run(kernel(f"{text}st.global.v2.b32 [%a0], {{%r2, %r3}};", 1), [out], block=1, checks=checks)
+    assert out.tolist() == [0x04030201, 0x04030201]
+
+
+def test_a_permutation_of_bytes_that_nothing_wrote_is_found() -> None:
+    for selector in ("0x4321U", "%r1"):
+        text = f"mov.b32 %r1, 0; prmt.b32 %r2, %r1, %r7, {selector}; st.global.b32 [%a0], %r2;"
+        with pytest.raises(LaunchError, match=r"reads register %r7, which it has not written"):
+            run(kernel(text, 1), [np.zeros(1, np.uint32)], block=1, checks=True)

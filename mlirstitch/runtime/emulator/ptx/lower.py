@@ -305,6 +305,8 @@ class _Lowering:
             raise self._fail(statement, reason)
         for operand in inputs:
             self._check_symbol(statement, op, operand)
+        if op == "prmt" and not split.modifiers:
+            inputs = _selected(inputs)
         self._emit(statement, op, split.modifiers, split.types, outputs, tuple(inputs), split.vector)
 
     def _negation(self, statement: Statement, operand: Negated) -> Register:
@@ -350,6 +352,20 @@ class _Lowering:
                 kind=opcodes.classify(op, modifiers, types),
             )
         )
+
+
+def _selected(inputs: list[Operand]) -> list[Operand]:
+    """Inputs of a ``prmt`` with zero for a source that a constant selector takes no byte of.
+
+    LLVM names a register there that nothing writes, where it permutes the bytes of one value.
+    """
+    *sources, selector = inputs
+    if not isinstance(selector, Immediate) or selector.kind != "int":
+        return inputs
+    taken = {int(selector.value) >> 4 * place & 7 for place in range(4)}
+    read = (min(taken) < 4, max(taken) >= 4)
+    kept = (source if is_read else Immediate("int", 0) for source, is_read in zip(sources, read, strict=True))
+    return [*kept, selector]
 
 
 def _barrier_op(op: str, modifiers: tuple[str, ...]) -> str:
