@@ -26,6 +26,9 @@ Parts = tuple[tuple[int, ...], ...]
 """A partition of a window, as places of its nodes."""
 
 
+_LEFT_OUT = frozenset(("static_offsets",))
+
+
 @dataclass(frozen=True)
 class Effort:
     """How much the explorer may do; all of it is counted, none of it is time.
@@ -72,7 +75,7 @@ class Refinement:
         self._effort = effort
         self._most_asked = max(effort.least, effort.asked * len(graph.ops))
         self._explored: dict[Hashable, Parts | None] = {}
-        self._seen: set[frozenset[int]] = set()
+        self._settled: set[int] = set()
 
     def run(self) -> None:
         """Try a window around every cluster, then around those that came out of one."""
@@ -86,7 +89,7 @@ class Refinement:
 
     def _window(self, seed: int) -> list[int]:
         """The cluster and its neighbours, theirs, and so on, as far as the window has room and stays convex."""
-        if not self._may_change(seed):
+        if seed in self._settled or not self._may_change(seed):
             return []
         inside = [seed]
         room = self._effort.window - len(self._partition.clusters[seed])
@@ -109,21 +112,30 @@ class Refinement:
 
     def _try(self, numbers: Sequence[int]) -> list[int]:
         """Replace the clusters of a window if exploring it finds better ones; the numbers of the new ones."""
-        if len(numbers) < 2 or frozenset(numbers) in self._seen:
+        if len(numbers) < 2:
             return []
-        self._seen.add(frozenset(numbers))
         clusters = [self._partition.clusters[number] for number in sorted(numbers)]
         window = Window(self._graph, (node for nodes in clusters for node in nodes))
         place = {node: index for index, node in enumerate(window.nodes)}
         parts = tuple(sorted(tuple(place[node] for node in nodes) for nodes in clusters))
         key = self._key(window, parts)
-        if key not in self._explored:
+        if key not in self._explored or not self._is_legal(window, self._explored[key]):
             self._explored[key] = self._explore(window, parts)
         better = self._explored[key]
         if better is None:
+            self._settled.update(self._enclosed(numbers))
             return []
         self.changed = True
         return self._partition.replace(numbers, [[window.nodes[index] for index in part] for part in better])
+
+    def _is_legal(self, window: Window, parts: Parts | None) -> bool:
+        """A kernel can compute every part; keys leave out where slices lie."""
+        return all(self._legality.refusal(window, mask_of(part)) is None for part in parts or ())
+
+    def _enclosed(self, numbers: Sequence[int]) -> list[int]:
+        """The clusters of a window whose neighbours are all in it: a window around one of them shows nothing new."""
+        inside = frozenset(numbers)
+        return [number for number in numbers if inside.issuperset(self._partition.neighbours(number))]
 
     def _explore(self, window: Window, parts: Parts) -> Parts | None:
         """A better partition of the window than ``parts``, or None."""
@@ -148,12 +160,15 @@ class Refinement:
         return _Cost(kernels, moved)
 
     def _key(self, window: Window, parts: Parts) -> Hashable:
-        """What the window computes from what, which of it others read, and its partition."""
+        """What the window computes from what, which of it others read, and its partition.
+
+        Steps of a sequence differ in which slice of a tensor they read, and share a key.
+        """
         cluster = self._graph.cluster(self._legality.whole(window.nodes), self._legality.hidden)
         names: dict[ir.Value, int] = {}
         for value in (*cluster.inputs, *(result for op in cluster.ops for result in op.results)):
             names.setdefault(value, len(names))
-        ops = tuple(structural_key(op, names.get) for op in cluster.ops)
+        ops = tuple(structural_key(op, names.get, _LEFT_OUT) for op in cluster.ops)
         types = tuple(value.type for value in cluster.inputs)
         inside = frozenset(window.nodes)
         members = tuple(self._graph.number.get(op) in inside for op in cluster.ops)
