@@ -76,6 +76,7 @@ class ClusterReport:
         pairs: every tensor that goes from one of them to another, in order of consumers.
         library: routine that computes it, or "".
         template, grid, block, vector, shared_bytes: the schedule; "" and zeros for a library call.
+        parameters: what else the template was told, by name.
         parts: the independent parts of a packed kernel, none for others.
         bytes_read, bytes_written: sizes of the tensors it reads and writes.
         bytes_before: the same, summed over one kernel for every op.
@@ -93,6 +94,7 @@ class ClusterReport:
     block: tuple[int, int, int]
     vector: int
     shared_bytes: int
+    parameters: dict[str, int | str]
     parts: tuple[PartReport, ...]
     bytes_read: int
     bytes_written: int
@@ -186,6 +188,7 @@ def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> Cluster
         block=schedule.block if schedule is not None else (0, 0, 0),
         vector=schedule.vector if schedule is not None else 0,
         shared_bytes=schedule.shared_bytes if schedule is not None else 0,
+        parameters=dict(schedule.parameters) if schedule is not None else {},
         parts=tuple(_parts(graph, function, schedule)) if schedule is not None else (),
         bytes_read=sum(tensor_bytes(value) for value in call.operands),
         bytes_written=sum(tensor_bytes(value) for value in call.results),
