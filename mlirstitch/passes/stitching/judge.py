@@ -18,6 +18,13 @@ LOOP_NEST = "loop_nest"
 
 HEAVY = (Kind.COMPUTE, Kind.REDUCTION, Kind.SCATTER)
 
+MOST_LIGHT_EVALUATIONS = 4
+"""How often a loop nest may evaluate an element of a light op: a few instructions take less time than to store it and
+to load it again."""
+
+MOST_PIECES = 4
+"""Tensors of a concatenation that costs nothing but its reads: a comparison each finds where an element lies."""
+
 Refusal = tuple[Rule, str]
 """The rule that forbids a union, and what the templates said about it (or "")."""
 
@@ -105,7 +112,7 @@ class Judge:
         """Some node that is not cheap has fewer elements than an op that depends on it is evaluated for.
 
         A loop nest evaluates what it stores on demand, element by element; then every such element of the node would
-        be computed more than once.
+        be computed more than once. Light nodes may be, a few times (windows of a pooling that overlap).
         """
         inside = set(union)
         largest_below: dict[int, int] = {}
@@ -115,7 +122,8 @@ class Judge:
                 if target in inside:
                     below = max(below, self.graph.iteration_space(target), largest_below[target])
             largest_below[node] = below
-            if not self._cheap[node] and below > self.graph.elements(node):
+            times = MOST_LIGHT_EVALUATIONS if self.graph.kinds[node] is Kind.LIGHT else 1
+            if not self._cheap[node] and below > times * self.graph.elements(node):
                 return True
         return False
 
@@ -139,6 +147,9 @@ class Judge:
 
 
 def _is_cheap(graph: Graph, node: int) -> bool:
+    op = graph.ops[node]
+    if op.name == "tensor.concat":
+        return len(op.operands) <= MOST_PIECES
     if graph.kinds[node] is Kind.MOVEMENT:
         return True
     view = structured(graph.ops[node])
