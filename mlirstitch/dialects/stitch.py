@@ -8,7 +8,7 @@ function arguments and results are reached with ``ROLE.of_argument(function, 0)`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -150,6 +150,14 @@ class StitchAttribute(Generic[T]):
         """Write the value on a result of a function."""
         self._set_group(function, RESULT, number, value)
 
+    def set_arguments(self, function: ir.Operation, values: Sequence[T | None]) -> None:
+        """Write a value on every argument of a function for which there is one; linear, as :meth:`of_arguments` is."""
+        entries = group_attributes(function, ARGUMENT)
+        for entry, value in zip(entries, values, strict=True):
+            if value is not None:
+                entry[self.name] = self._encode(function, value)
+        self._write_group(function, ARGUMENT, entries)
+
     def check(self, op: ir.Operation, attr: ir.Attribute) -> None:
         """Raise :class:`PassError` unless ``attr`` has this attribute's type and a legal value."""
         self._decode(op, attr)
@@ -187,6 +195,10 @@ class StitchAttribute(Generic[T]):
     def _set_group(self, function: ir.Operation, place: str, number: int, value: T) -> None:
         entries = group_attributes(function, place)
         entries[number][self.name] = self._encode(function, value)
+        self._write_group(function, place, entries)
+
+    @staticmethod
+    def _write_group(function: ir.Operation, place: str, entries: Sequence[dict[str, ir.Attribute]]) -> None:
         with function.context:
             function.attributes[_GROUPS[place]] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
 

@@ -154,9 +154,9 @@ def _all_arguments_are_inputs(module: Any) -> None:
     main = main_function(module)
     if main is None:
         return
-    for number in range(len(stitch.group_attributes(main, stitch.ARGUMENT))):
-        if stitch.ROLE.of_argument(main, number) is not None:
-            stitch.ROLE.set_argument(main, number, "input")
+    roles = stitch.ROLE.of_arguments(main)
+    if any(role is not None for role in roles):
+        stitch.ROLE.set_arguments(main, ["input" if role is not None else None for role in roles])
 
 
 def _report(stitched: str) -> dict[str, Any]:

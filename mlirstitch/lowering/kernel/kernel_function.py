@@ -281,11 +281,14 @@ def _alignment(kind: ir.MemRefType) -> ir.DictAttr:
 
 
 def _may_alias(cluster: Cluster, which: str, count: int) -> list[bool]:
-    """Per argument or result of the cluster function: whether ``stitch.noalias = false`` is set."""
-    if not cluster.ops or cluster.ops[0].parent is None or cluster.ops[0].parent.name != "func.func":
+    """Per argument or result of the cluster function: whether ``stitch.noalias = false`` is set.
+
+    False for ops that are still spread over ``@main``, whose arguments are others.
+    """
+    if not cluster.ops or cluster.ops[0].parent is None:
         return [False] * count
     function = cluster.ops[0].parent.operation
-    if which not in function.attributes:
+    if stitch.CLUSTER.name not in function.attributes or which not in function.attributes:
         return [False] * count
     found: list[bool] = []
     for fields in ir.ArrayAttr(function.attributes[which]):
