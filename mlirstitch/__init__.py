@@ -6,6 +6,7 @@ The public names below are loaded when they are first used: ``import mlirstitch`
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from mlirstitch.target import Target
 
 __version__ = "0.1.0"
+
+loaded_at = time.time()
+"""When this process began to load the package, seconds since the epoch."""
 
 __all__ = [
     "BundleError",

@@ -12,6 +12,9 @@ from mlirstitch.errors import MlirstitchError
 LEVELS = ("linalg", "partitioned", "stitched", "gpu", "nvvm", "ptx")
 """Forms of the IR, in the order in which a compilation passes through them."""
 
+KERNELS_TEXT_NAME = "kernels.stitched.mlir"
+"""File name of the canonical text of the clusters, to which ``.loc`` lines in PTX refer."""
+
 
 def option(default: Any, doc: str, choices: tuple[str, ...] = ()) -> Any:
     """Declare one option: its default, its documentation line and, if closed, its legal values."""
@@ -40,6 +43,11 @@ class CompileOptions:
     )
     from_level: str = option("linalg", "level of the input", LEVELS)
     to_level: str = option("ptx", "level to stop at", LEVELS)
+    cache: str = option(
+        "",
+        "folder of the compile cache (docs/cache.md), or off (default: the platform's, ~/.cache/mlirstitch on Linux)",
+    )
+    cache_megabytes: str = option("1024", "size of the compile cache from which on the oldest entries are removed")
     dump: str = option("", "folder that receives one file per level")
     reproducer: str = option("", "folder for reproducers of failing stages (default: the working folder)")
 

@@ -356,6 +356,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.format_message()}", file=sys.stderr)
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mlirstitch"
         print(f"  hint: {command} --help shows the usage", file=sys.stderr)
+@cli.command("cache", epilog=EXIT_CODES)
+@click.option("--info", is_flag=True, help="Tell where it is and what it holds; the default.")
+@click.option("--clear", is_flag=True, help="Remove what it holds.")
+@click.option(
+    "--cache",
+    type=FilePath(),
+    default=None,
+    metavar="DIR",
+    help="The folder; as in compile, MLIRSTITCH_CACHE and then the platform's folder stand in.",
+)
+def cache_command(info: bool, clear: bool, cache: str | None) -> None:
+    """Show or clear what compilations keep on disk (docs/cache.md).
+
+    \b
+    Examples:
+      mlirstitch cache
+      mlirstitch cache --clear
+    """
+    from mlirstitch.driver.cache.command import clear_text, info_text
+    from mlirstitch.options import CompileOptions
+
+    if info and clear:
+        raise click.UsageError("--info and --clear are two requests: give one")
+    options = CompileOptions.from_environment(None, cache=cache)
+    click.echo(clear_text(options) if clear else info_text(options))
+
+
         return MISUSED
     except BrokenPipeError:
         # The reader of stdout went away (| head): not an error of ours; keep the interpreter from flushing again.

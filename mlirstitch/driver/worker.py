@@ -25,11 +25,13 @@ from typing import IO, Any, NoReturn
 
 from mlirstitch import errors
 from mlirstitch.driver.artifacts import keep_reproducer, write_json
+from mlirstitch.driver.console import note
 from mlirstitch.errors import MlirstitchError, PassError
 
 CRASH_EXIT = 3
 INTERRUPTED = 130
 _PHASE = "mlirstitch-phase: "
+_NOTE = "mlirstitch-note: "
 _LAST_LINES_S = 1.0
 """How long to wait for output that is still under way when the child has ended."""
 _IMPORTING = "import"
@@ -105,6 +107,8 @@ def _run_child(folder: Path, on_phase: Callable[[str], None]) -> tuple[int, str]
             if line.startswith(_PHASE):
                 phases.append(line.removeprefix(_PHASE).strip())
                 on_phase(phases[-1])
+            elif line.startswith(_NOTE):
+                note(line.removeprefix(_NOTE).rstrip("\n"))
             else:
                 sys.stderr.write(line)  # what the user's model prints is not a product of ours
 
@@ -178,16 +182,24 @@ def main(folder_name: str) -> int:
 
     phases = os.fdopen(os.dup(sys.__stdout__.fileno()), "w") if sys.__stdout__ is not None else None
 
-    def on_phase(phase: str) -> None:
+    def say(line: str) -> None:
         if phases is not None:
-            print(_PHASE + phase, file=phases, flush=True)
+            print(line, file=phases, flush=True)
+
+    def on_phase(phase: str) -> None:
+        say(_PHASE + phase)
+
+    def on_note(text: str) -> None:
+        say(_NOTE + text)
 
     def on_input(text: str) -> None:
         (folder / "input.mlir").write_text(text)
 
     try:
         options = CompileOptions(**request["options"])
-        artifact = driver.compile_spec(request["spec"], request["text"], options, on_phase=on_phase, on_input=on_input)
+        artifact = driver.compile_spec(
+            request["spec"], request["text"], options, on_phase=on_phase, on_input=on_input, on_note=on_note
+        )
         for level in request["emit"]:
             (folder / f"emitted.{level}").write_text(artifact.text(level))
         if request["bundle"]:

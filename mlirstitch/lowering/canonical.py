@@ -10,9 +10,10 @@ from __future__ import annotations
 from mlir import ir
 
 from mlirstitch.dialects.bindings import print_op
+from mlirstitch.options import KERNELS_TEXT_NAME
 from mlirstitch.passes.structured import symbol_name
 
-CANONICAL_NAME = "kernels.stitched.mlir"
+CANONICAL_NAME = KERNELS_TEXT_NAME
 """File name under which PTX refers to the canonical text."""
 
 

@@ -23,3 +23,4 @@ config.test_source_root = os.path.dirname(__file__)  # noqa: F821
 config.test_exec_root = os.path.join(os.path.dirname(__file__), "Output")  # noqa: F821
 tools = [Path(sys.executable).parent, _folder_of("llvm") / "bin", _folder_of("mlir") / "bin"]
 config.environment["PATH"] = os.pathsep.join([*map(str, tools), os.environ["PATH"]])  # noqa: F821
+config.environment["MLIRSTITCH_CACHE"] = "off"  # noqa: F821  the user's own cache is none of the tests' business

@@ -47,10 +47,10 @@ def _compile(workload: Workload, request: BenchRequest, target: str) -> tuple[Co
     if request.compile_only:
         exported = workload.export(request.size, dtype)
         seconds = {"fake export": time.perf_counter() - start}
-        return compile(exported, target=target, library=request.library), seconds
+        return compile(exported, target=target, library=request.library, cache="off"), seconds
     program = workload.traced(request.size, dtype)
     seconds = {"trace": time.perf_counter() - start} if workload.training else {}
-    return compile(program.module, program.inputs, target=target, library=request.library), seconds
+    return compile(program.module, program.inputs, target=target, library=request.library, cache="off"), seconds
 
 
 def _counted(compiled: Compiled, target: str) -> Measured:
