@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.passes.op_kind import CASTS, MATMUL_OPS, Kind
+from mlirstitch.passes.stitching.cluster_key import find_template_once
 from mlirstitch.passes.stitching.fusion_plan import Rule
 from mlirstitch.passes.stitching.graph import Graph, root
-from mlirstitch.passes.stitching.template import PACKED, find_template, templates
+from mlirstitch.passes.stitching.template import PACKED, templates
 from mlirstitch.passes.structured import defining_op, splat_scalar, structured
 from mlirstitch.target import Target
 
@@ -105,7 +106,7 @@ class Judge:
         arguments = len(cluster.inputs) + len(cluster.outputs)
         if arguments > self.limits.arguments:
             return Rule.LIMIT, f"{arguments} tensors, at most {self.limits.arguments}"
-        template, reasons = find_template(cluster, self.target, among)
+        template, reasons = find_template_once(self.graph, cluster, self.target, among)
         return None if template is not None else (Rule.TEMPLATE, reasons)
 
     def _recomputes(self, union: list[int]) -> bool:

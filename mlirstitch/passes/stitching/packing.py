@@ -14,18 +14,19 @@ long are not made: a bias gradient does not wait for those of other layers.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from mlir import ir
 
 from mlirstitch.passes.op_kind import Kind
+from mlirstitch.passes.stitching.cluster_key import cluster_key, find_template_once
 from mlirstitch.passes.stitching.fusion_plan import FusionPlan, PlannedCluster
 from mlirstitch.passes.stitching.graph import Graph, root, tensor_bytes
 from mlirstitch.passes.stitching.judge import Limits
 from mlirstitch.passes.stitching.packing_cost import Load, seconds_lost
 from mlirstitch.passes.stitching.packing_memory import Lifetimes, run_order_edges
-from mlirstitch.passes.stitching.template import PACKED, Cluster, find_template, templates
+from mlirstitch.passes.stitching.template import PACKED, Cluster, Schedule, find_template, templates
 from mlirstitch.target import MAX_KERNEL_ARGUMENT_BYTES, Target
 
 KEPT_BYTES = 1 << 20
@@ -90,6 +91,7 @@ class _Packer:
         self._before = run_order_edges(graph, plan)
         self._groups: dict[int, list[int]] = {place: [place] for place in range(len(plan.clusters))}
         self._candidates: dict[int, _Candidate | None] = {}
+        self._schedules: dict[Hashable, Schedule | None] = {}
 
     # Depths ---------------------------------------------------------------------------------------------------------
 
@@ -195,15 +197,20 @@ class _Packer:
 
     def _examine(self, place: int) -> _Candidate | None:
         cluster = self._graph.cluster(self._plan.clusters[place].nodes, self._duplicated)
-        template, _ = find_template(cluster, self._target)
-        if template is None:
-            return None
-        schedule = template.schedules(cluster, self._target)[0]
-        if schedule.cooperative or schedule.cluster_blocks > 1 or not schedule.grid[0]:
+        schedule = self._schedule(cluster)
+        if schedule is None or schedule.cooperative or schedule.cluster_blocks > 1 or not schedule.grid[0]:
             return None
         roots = frozenset(root(value) for value in (*cluster.inputs, *cluster.outputs))
         workspace = len(schedule.scratch) + (1 if schedule.tickets else 0)
         return _Candidate(place, cluster, Load.of(cluster, schedule, self._target), roots, workspace)
+
+    def _schedule(self, cluster: Cluster) -> Schedule | None:
+        """How the cluster would run alone; None if no template takes it. Equal clusters are looked at once."""
+        key = cluster_key(cluster)
+        if key not in self._schedules:
+            template, _ = find_template(cluster, self._target)
+            self._schedules[key] = None if template is None else template.schedules(cluster, self._target)[0]
+        return self._schedules[key]
 
     def _lost_with(self, pack: _Pack, candidate: _Candidate, near: frozenset[int]) -> float | None:
         """The seconds that ``pack`` loses with one more member, None if that does not pay or is not allowed."""
@@ -237,4 +244,4 @@ class _Packer:
             return False
         if len(cluster.inputs) + len(cluster.outputs) > self._limits.arguments:
             return False
-        return find_template(cluster, self._target, (PACKED,))[0] is not None
+        return find_template_once(self._graph, cluster, self._target, (PACKED,))[0] is not None

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mlir import ir
-
+from mlirstitch.passes.stitching.cluster_key import cluster_key
 from mlirstitch.passes.stitching.explorer.beam import beam_search
 from mlirstitch.passes.stitching.explorer.candidates import PatternReduction
 from mlirstitch.passes.stitching.explorer.legality import Legality
@@ -20,7 +19,6 @@ from mlirstitch.passes.stitching.explorer.partition import Partition
 from mlirstitch.passes.stitching.explorer.scorer import Scorer
 from mlirstitch.passes.stitching.explorer.window import Window, mask_of, places
 from mlirstitch.passes.stitching.graph import Graph
-from mlirstitch.passes.structural_key import structural_key
 
 Parts = tuple[tuple[int, ...], ...]
 """A partition of a window, as places of its nodes."""
@@ -165,11 +163,6 @@ class Refinement:
         Steps of a sequence differ in which slice of a tensor they read, and share a key.
         """
         cluster = self._graph.cluster(self._legality.whole(window.nodes), self._legality.hidden)
-        names: dict[ir.Value, int] = {}
-        for value in (*cluster.inputs, *(result for op in cluster.ops for result in op.results)):
-            names.setdefault(value, len(names))
-        ops = tuple(structural_key(op, names.get, _LEFT_OUT) for op in cluster.ops)
-        types = tuple(value.type for value in cluster.inputs)
         inside = frozenset(window.nodes)
         members = tuple(self._graph.number.get(op) in inside for op in cluster.ops)
-        return types, ops, members, tuple(names[value] for value in cluster.outputs), parts
+        return cluster_key(cluster, _LEFT_OUT), members, parts
