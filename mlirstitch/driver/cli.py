@@ -233,7 +233,18 @@ def emulate_command(ptx: str, **settings: Any) -> None:
     "cluster 3), 3, model.py:42, :42, or a pattern of labels (sum, 'exp*').",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report, or the answer, as JSON.")
-def explain_command(bundle: str, cluster: int | None, why: tuple[str, str] | None, as_json: bool) -> None:
+@click.option(
+    "--html",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[FILE|-]",
+    help="Write one page for a browser, which needs no other file and no network: FILE, by default the bundle's name "
+    "with .html in the working folder; - is stdout.",
+)
+def explain_command(
+    bundle: str, cluster: int | None, why: tuple[str, str] | None, as_json: bool, html: str | None
+) -> None:
     """Tell what BUNDLE launches: kernels with their ops, source lines and bytes, and what was left apart and why.
 
     \b
@@ -243,12 +254,56 @@ def explain_command(bundle: str, cluster: int | None, why: tuple[str, str] | Non
       mlirstitch explain model.bundle --why exp sum
       mlirstitch explain model.bundle --why model.py:12 model.py:14
       mlirstitch explain model.bundle --json | python -m json.tool
+      mlirstitch explain model.bundle --html model.html
     """
     from mlirstitch.driver.report.explain import explain_text_or_json
 
     if cluster is not None and why:
         raise click.UsageError("--cluster and --why are two questions: ask one")
+    if html is not None:
+        if cluster is not None or why or as_json:
+            raise click.UsageError("--html writes the whole report: it stands alone")
+        return _write_page(bundle, html)
     click.echo(explain_text_or_json(bundle, cluster, why, as_json))
+
+
+def _write_page(bundle: str, file: str) -> None:
+    """The page of a bundle, to ``file``, to stdout for "-", to a file named after the bundle for ""."""
+    from mlirstitch.driver.report.page.render import explain_html
+
+    text = explain_html(bundle)
+    if file == "-":
+        return click.echo(text)
+    path = Path(file or Path(bundle).resolve().with_suffix(".html").name)
+    path.write_text(text, encoding="utf-8", newline="\n")
+    note(f"wrote {path}")
+
+
+@cli.command("cache", epilog=EXIT_CODES)
+@click.option("--info", is_flag=True, help="Tell where it is and what it holds; the default.")
+@click.option("--clear", is_flag=True, help="Remove what it holds.")
+@click.option(
+    "--cache",
+    type=FilePath(),
+    default=None,
+    metavar="DIR",
+    help="The folder; as in compile, MLIRSTITCH_CACHE and then the platform's folder stand in.",
+)
+def cache_command(info: bool, clear: bool, cache: str | None) -> None:
+    """Show or clear what compilations keep on disk (docs/cache.md).
+
+    \b
+    Examples:
+      mlirstitch cache
+      mlirstitch cache --clear
+    """
+    from mlirstitch.driver.cache.command import clear_text, info_text
+    from mlirstitch.options import CompileOptions
+
+    if info and clear:
+        raise click.UsageError("--info and --clear are two requests: give one")
+    options = CompileOptions.from_environment(None, cache=cache)
+    click.echo(clear_text(options) if clear else info_text(options))
 
 
 @cli.command("bench", epilog=EXIT_CODES)
@@ -356,33 +411,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.format_message()}", file=sys.stderr)
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mlirstitch"
         print(f"  hint: {command} --help shows the usage", file=sys.stderr)
-@cli.command("cache", epilog=EXIT_CODES)
-@click.option("--info", is_flag=True, help="Tell where it is and what it holds; the default.")
-@click.option("--clear", is_flag=True, help="Remove what it holds.")
-@click.option(
-    "--cache",
-    type=FilePath(),
-    default=None,
-    metavar="DIR",
-    help="The folder; as in compile, MLIRSTITCH_CACHE and then the platform's folder stand in.",
-)
-def cache_command(info: bool, clear: bool, cache: str | None) -> None:
-    """Show or clear what compilations keep on disk (docs/cache.md).
-
-    \b
-    Examples:
-      mlirstitch cache
-      mlirstitch cache --clear
-    """
-    from mlirstitch.driver.cache.command import clear_text, info_text
-    from mlirstitch.options import CompileOptions
-
-    if info and clear:
-        raise click.UsageError("--info and --clear are two requests: give one")
-    options = CompileOptions.from_environment(None, cache=cache)
-    click.echo(clear_text(options) if clear else info_text(options))
-
-
         return MISUSED
     except BrokenPipeError:
         # The reader of stdout went away (| head): not an error of ours; keep the interpreter from flushing again.

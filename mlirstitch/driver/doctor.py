@@ -61,6 +61,8 @@ _PACKAGES = (
     _Package("click", "the command line", "pip install mlirstitch", required=True),
     _Package("rich", "tables and progress", "pip install mlirstitch", required=True),
     _Package("jsonschema", "checking bundles", "pip install mlirstitch", required=True),
+    _Package("jinja2", "mlirstitch explain --html", "pip install mlirstitch", required=True),
+    _Package("networkx", "mlirstitch explain --html", "pip install mlirstitch", required=True),
     _Package("platformdirs", "finding the folder of the compile cache", "pip install mlirstitch", required=True),
     _Package("torch", "compiling PyTorch models, bench, demo", TORCH_INSTALL),
     _Package("torch-mlir", "compiling PyTorch models, bench, demo", TORCH_INSTALL),

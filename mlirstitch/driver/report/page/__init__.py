@@ -1,0 +1,1 @@
+"""The page that ``mlirstitch explain --html`` writes."""
