@@ -126,12 +126,16 @@ def _parts(cluster: Cluster, target: Target) -> list[Cluster]:
 
     Raises :class:`PassError` if there is one only, or too many.
     """
+    found = independent_parts(cluster)
+    if len(found) > 2 and all(_share_a_pass(found[0], part) for part in found[1:]):
+        together = join_parts(cluster, found)  # one question where one by one would take a question each
+        found = (together,) if _takes(together, target) else found
     parts: list[Cluster] = []
-    for part in independent_parts(cluster):
+    for part in found:
         for number, other in enumerate(parts):
             if _share_a_pass(part, other):
                 both = join_parts(cluster, (other, part))
-                if any(template.applies(both, target) is None for template in _body_templates()):
+                if _takes(both, target):
                     parts[number] = both
                     break
         else:
@@ -141,6 +145,11 @@ def _parts(cluster: Cluster, target: Target) -> list[Cluster]:
     if len(parts) > MAX_PARTS:
         raise PassError(f"it has {len(parts)} independent parts, at most {MAX_PARTS} go into one kernel")
     return parts
+
+
+def _takes(part: Cluster, target: Target) -> bool:
+    """Some template computes the part."""
+    return any(template.applies(part, target) is None for template in _body_templates())
 
 
 def _share_a_pass(first: Cluster, second: Cluster) -> bool:
