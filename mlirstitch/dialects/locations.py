@@ -37,6 +37,17 @@ def source_line(location: ir.Location) -> str:
     return lines[0] if lines else ""
 
 
+def frames(location: ir.Location) -> tuple[tuple[str, int], ...]:
+    """Every distinct (file, line) that a location names, those of calls and of installed packages too."""
+    found: dict[tuple[str, int], None] = {}
+    for part in _parts(location):
+        for frame in _frames(part):
+            match = _SOURCE.fullmatch(frame)
+            if match is not None:
+                found[match["file"], int(match["line"])] = None
+    return tuple(found)
+
+
 def location_of(source: str, context: ir.Context) -> ir.Location | None:
     """The location a source line of :func:`source_line` stands for, or None if the text is not one."""
     from mlir import ir

@@ -255,6 +255,24 @@ MEMBER = StitchAttribute(
     "numbers of the clusters that compute the op; several where each computes it for itself. Before stitch-cluster: "
     "ops with the same number become one cluster",
 )
+KEEP_TOGETHER = StitchAttribute(
+    "stitch.keep_together",
+    ("linalg.*", "tensor.*"),
+    _array_of(STRING),
+    "names of sets: ops of one set share a kernel, with what lies between them; read by stitch-cluster",
+)
+KEEP_APART = StitchAttribute(
+    "stitch.keep_apart",
+    ("linalg.*", "tensor.*"),
+    _array_of(STRING),
+    "sides, 'left of REQUEST' or 'right of REQUEST': no kernel holds ops of both; read by stitch-cluster",
+)
+NEVER_FUSE = StitchAttribute(
+    "stitch.never_fuse",
+    ("linalg.*", "tensor.*"),
+    STRING,
+    "the request that makes the op a kernel of its own; read by stitch-cluster",
+)
 APART = StitchAttribute(
     "stitch.apart",
     ("func.func",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlirstitch.passes.stitching import cluster, outline, schedule
+from mlirstitch.passes.stitching import cluster, control, outline, schedule
 
 STITCH_PASSES = ("stitch-cluster", "stitch-outline", "stitch-schedule")
 """The passes of the stage ``partitioned -> stitched``, in order."""
@@ -13,4 +13,4 @@ def stitch_pipeline() -> str:
     return f"builtin.module({','.join(STITCH_PASSES)})"
 
 
-__all__ = ["STITCH_PASSES", "cluster", "outline", "schedule", "stitch_pipeline"]
+__all__ = ["STITCH_PASSES", "cluster", "control", "outline", "schedule", "stitch_pipeline"]

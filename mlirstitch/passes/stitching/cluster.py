@@ -16,6 +16,7 @@ from mlirstitch.passes.stitching.fusion_plan import Apart, Clusterer, FusionPlan
 from mlirstitch.passes.stitching.graph import Graph, build_graph
 from mlirstitch.passes.stitching.greedy import GreedyClusterer
 from mlirstitch.passes.stitching.judge import Limits
+from mlirstitch.passes.stitching.requests import clear_requests
 from mlirstitch.passes.structured import main_function
 
 CLUSTERERS: dict[str, Callable[[Limits], Clusterer]] = {"beam": BeamClusterer, "greedy": GreedyClusterer}
@@ -31,7 +32,8 @@ class StitchCluster(Pass):
     several kernels computes the op for itself), ``stitch.library`` on ops given to a library, and ``stitch.apart`` on
     ``@main``: one entry for every tensor that still goes from one kernel to another through memory, with the rule.
     Ops that carry ``stitch.cluster`` already are kept together: those with the same number become one cluster, all
-    others are clustered around them, and the numbers are given anew. What cannot be one kernel is refused.
+    others are clustered around them, and the numbers are given anew. What cannot be one kernel is refused. Requests
+    that ``stitch-control`` wrote on the ops are honoured or refused, and taken off.
     Constants, fills, ``tensor.empty``, masks that read no tensor, and reshapes belong to whoever uses them.
     """
 
@@ -52,6 +54,7 @@ class StitchCluster(Pass):
         plan = clusterer.plan(graph, target, stitch.LIBRARY_MODE.require(op))
         check_plan(graph, plan)
         write_plan(graph, plan)
+        clear_requests(graph)
 
 
 def write_plan(graph: Graph, plan: FusionPlan) -> None:

@@ -22,6 +22,7 @@ class Rule(StrEnum):
     LIMIT = "limit"
     SHARED = "shared"
     KEPT = "kept"
+    ASKED = "asked"
 
 
 RULES = {
@@ -33,6 +34,7 @@ RULES = {
     Rule.LIMIT: "the kernel would have too many ops or arguments",
     Rule.SHARED: "others read the tensor too, or @main returns it, so it is stored once and not computed again",
     Rule.KEPT: "stitch.cluster in the input says which ops one of the two kernels computes",
+    Rule.ASKED: "a request keeps them apart",
 }
 """What a user reads for every rule."""
 

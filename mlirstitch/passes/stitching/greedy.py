@@ -28,7 +28,7 @@ from mlirstitch.passes.stitching.contraction import Contraction
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule
 from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
 from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
-from mlirstitch.passes.stitching.keep_together import contract_kept, kept_together
+from mlirstitch.passes.stitching.keep_together import contract_asked, contract_kept, kept_together
 from mlirstitch.passes.stitching.packing import pack_independent
 from mlirstitch.passes.stitching.regions import level_regions, split_by_rows
 from mlirstitch.passes.structured import shape_of
@@ -52,7 +52,8 @@ class GreedyRun:
 
     Attributes:
         contraction: the clusters; duplicated nodes are clusters of their own there.
-        kept: nodes of clusters that somebody asked for.
+        kept: nodes of clusters that somebody asked for as they are.
+        preset: those, and nodes of clusters that somebody asked for which others may join.
     """
 
     def __init__(self, graph: Graph, judge: Judge, target: Target) -> None:
@@ -62,10 +63,10 @@ class GreedyRun:
         kept = kept_together(graph)
         contract_kept(graph, kept, self.contraction, target)
         self.kept = frozenset(node for wanted in kept for node in wanted.nodes)
-        for wanted in kept:
-            if len(wanted.nodes) > 1:
-                for node in wanted.nodes:
-                    judge.routines.pop(node, None)
+        asked = contract_asked(graph, judge.requests, self.contraction, target)
+        self.preset = self.kept | asked
+        for node in sorted(asked.union(*(wanted.nodes for wanted in kept if len(wanted.nodes) > 1))):
+            judge.routines.pop(node, None)
         self.refused: dict[tuple[int, int, int, int], Refusal] = {}
         self.readers: dict[ir.Value, list[int]] = {}
         for node, values in enumerate(graph.reads):
@@ -114,7 +115,7 @@ class GreedyRun:
 
         Such merges make no cycle; in ascending order neither do the steps between.
         """
-        for region in level_regions(self.graph, self.judge.anchors | self.kept):
+        for region in level_regions(self.graph, self.judge.anchors | self.preset):
             if not self._merge_all(region):
                 for part in split_by_rows(self.graph, region):
                     self._merge_all(part)
@@ -131,10 +132,10 @@ class GreedyRun:
 
     def _encloses_kept(self, nodes: list[int]) -> bool:
         """Some cluster that is kept as it is reads one of the nodes and feeds another: merging all makes a cycle."""
-        if not self.kept:
+        if not self.preset:
             return False
         below = self._reached(nodes, self.contraction.successors)
-        return any(node in self.kept for node in below & self._reached(nodes, self.contraction.predecessors))
+        return any(node in self.preset for node in below & self._reached(nodes, self.contraction.predecessors))
 
     def _reached(self, nodes: list[int], step: Callable[[int], list[int]]) -> set[int]:
         """Clusters outside ``nodes`` on a path that starts among them."""
@@ -172,6 +173,9 @@ class GreedyRun:
         """None if two clusters may merge. What the judge refused is remembered; cycles come and go with merges."""
         if self._is_kept(first) or self._is_kept(second):
             return Rule.KEPT, ""
+        asked = self.judge.why_asked([*self.contraction.members[first], *self.contraction.members[second]])
+        if asked is not None:
+            return asked
         if not self.contraction.can_merge(first, second):
             return Rule.CYCLE, ""
         low, high = min(first, second), max(first, second)
@@ -258,7 +262,7 @@ class GreedyRun:
         everywhere: set[int] = set()
         for name in reversed(list(sets)):
             nodes = sets[name]
-            if not self.judge.is_cheap(nodes) or nodes & (self.graph.returned | self.kept):
+            if not self.judge.is_cheap(nodes) or nodes & (self.graph.returned | self.preset):
                 continue
             targets = {target for node in nodes for target in self.graph.successors[node]} - nodes
             readers = [other for other, theirs in sets.items() if other != name and theirs & targets]

@@ -10,6 +10,7 @@ from mlirstitch.passes.op_kind import CASTS, MATMUL_OPS, Kind
 from mlirstitch.passes.stitching.cluster_key import find_template_once
 from mlirstitch.passes.stitching.fusion_plan import Rule
 from mlirstitch.passes.stitching.graph import Graph, root
+from mlirstitch.passes.stitching.requests import Requests
 from mlirstitch.passes.stitching.template import PACKED, templates
 from mlirstitch.passes.structured import defining_op, splat_scalar, structured
 from mlirstitch.target import Target
@@ -46,6 +47,7 @@ class Judge:
     Attributes:
         anchors: nodes that no stitching template can hold: contractions, column reductions, gathers ...
         routines: library routine of every node that a library computes.
+        requests: what a user asks for.
     """
 
     def __init__(self, graph: Graph, target: Target, library: str, limits: Limits) -> None:
@@ -53,6 +55,7 @@ class Judge:
         self.graph = graph
         self.target = target
         self.limits = limits
+        self.requests = Requests.of(graph)
         self.stitching = tuple(template.name for template in templates() if template.name not in (LOOP_NEST, PACKED))
         self.anchors: set[int] = set()
         self.routines: dict[int, str] = {}
@@ -80,6 +83,9 @@ class Judge:
         ``duplicated`` are nodes that every reader computes for itself: the kernel does not store them.
         """
         union = sorted({*first, *second})
+        asked = self.why_asked(union)
+        if asked is not None:
+            return asked
         if any(node in self.routines for node in union):
             return Rule.LIBRARY, ""
         if self.is_anchored(union):
@@ -88,7 +94,12 @@ class Judge:
 
     def why_no_stitch(self, nodes: Collection[int]) -> Refusal | None:
         """None if one stitching template (not the loop nest) can compute all nodes together."""
-        return self._ask(nodes, self.stitching)
+        return self.why_asked(nodes) or self._ask(nodes, self.stitching)
+
+    def why_asked(self, nodes: Collection[int]) -> Refusal | None:
+        """None if no request of the user forbids one kernel for all nodes."""
+        request = self.requests.why_apart(nodes)
+        return (Rule.ASKED, request) if request else None
 
     def _why_no_loop_nest(self, union: list[int], duplicated: Collection[int]) -> Refusal | None:
         if sum(self.graph.kinds[node] in HEAVY for node in union) > 1:

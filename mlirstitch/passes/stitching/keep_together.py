@@ -14,8 +14,10 @@ from mlir import ir
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import refusal, source_line
 from mlirstitch.errors import PassError
+from mlirstitch.passes.stitching.cluster_name import op_label
 from mlirstitch.passes.stitching.contraction import Contraction
 from mlirstitch.passes.stitching.graph import Graph
+from mlirstitch.passes.stitching.requests import Requests
 from mlirstitch.passes.stitching.template import find_template
 from mlirstitch.target import Target
 
@@ -72,9 +74,36 @@ def contract_kept(graph: Graph, kept: Sequence[Kept], contraction: Contraction, 
             name = contraction.merge(name, other)
 
 
-def _what_lies_between(graph: Graph, wanted: Kept) -> str:
-    """Why a set is no single kernel: an op outside that reads the one and feeds the other."""
-    inside = set(wanted.nodes)
+def contract_asked(graph: Graph, requests: Requests, contraction: Contraction, target: Target) -> frozenset[int]:
+    """Make each set that :class:`Requests` wants together, with what lies between, a cluster that others may join.
+
+    Returns the nodes of all of them. Raises :class:`PassError` if another request wants some of them apart, if no
+    template computes a set, or if it needs results of an op that needs its own.
+    """
+    found: set[int] = set()
+    for name, wanted in requests.together.items():
+        nodes = tuple(sorted({*wanted, *_between(graph, wanted)}))
+        request = f"keep together {name.rpartition(' #')[0]}"
+        against = requests.why_apart(nodes)
+        if against:
+            raise _refuse_asked(graph, wanted, request, f"{against} is asked for too")
+        template, reasons = find_template(graph.cluster(nodes), target)
+        if template is None:
+            raise _refuse_asked(graph, wanted, request, f"no kernel template can compute them together: {reasons}")
+        first = contraction.owner[nodes[0]]
+        for node in nodes[1:]:
+            other = contraction.owner[node]
+            if other != first:
+                if not contraction.can_merge(first, other):
+                    raise _refuse_asked(graph, wanted, request, "with another request they need each other's results")
+                first = contraction.merge(first, other)
+        found.update(nodes)
+    return frozenset(found)
+
+
+def _between(graph: Graph, nodes: Sequence[int]) -> list[int]:
+    """Nodes outside of a set that depend on one of it and feed another."""
+    inside = set(nodes)
     below: set[int] = set()
     for node in range(len(graph.ops)):
         if node not in inside and any(source in inside or source in below for source in graph.predecessors[node]):
@@ -83,7 +112,25 @@ def _what_lies_between(graph: Graph, wanted: Kept) -> str:
     for node in reversed(range(len(graph.ops))):
         if node not in inside and any(target in inside or target in above for target in graph.successors[node]):
             above.add(node)
-    between = sorted(below & above)
+    return sorted(below & above)
+
+
+def _refuse_asked(graph: Graph, nodes: Sequence[int], request: str, problem: str) -> PassError:
+    return refusal(
+        graph.ops[nodes[0]],
+        f"{request} ({_listed(graph, nodes)}): {problem}",
+        "leave the request out, or name fewer ops",
+    )
+
+
+def _listed(graph: Graph, nodes: Sequence[int]) -> str:
+    shown = ", ".join(f"{op_label(graph.ops[node])}{_at(graph.ops[node])}" for node in nodes[:_LINES_SHOWN])
+    return shown + (f" and {len(nodes) - _LINES_SHOWN} more" if len(nodes) > _LINES_SHOWN else "")
+
+
+def _what_lies_between(graph: Graph, wanted: Kept) -> str:
+    """Why a set is no single kernel: an op outside that reads the one and feeds the other."""
+    between = _between(graph, wanted.nodes)
     if not between:
         return "together with another stitch.cluster they would need each other's results"
     op = graph.ops[between[0]]

@@ -26,6 +26,7 @@ from mlirstitch.passes.stitching.graph import Graph, root, tensor_bytes
 from mlirstitch.passes.stitching.judge import Limits
 from mlirstitch.passes.stitching.packing_cost import Load, seconds_lost
 from mlirstitch.passes.stitching.packing_memory import Lifetimes, run_order_edges
+from mlirstitch.passes.stitching.requests import Requests
 from mlirstitch.passes.stitching.template import PACKED, Cluster, Schedule, find_template, templates
 from mlirstitch.target import MAX_KERNEL_ARGUMENT_BYTES, Target
 
@@ -86,6 +87,7 @@ class _Packer:
         self._target = target
         self._limits = limits
         self._fixed = frozenset(fixed)
+        self._requests = Requests.of(graph)
         self._duplicated = plan.duplicated()
         self._lifetimes = Lifetimes(graph, plan)
         self._before = run_order_edges(graph, plan)
@@ -226,7 +228,10 @@ class _Packer:
         return lost
 
     def _within_limits(self, members: Sequence[_Candidate]) -> bool:
-        nodes = sum(len(self._plan.clusters[member.place].nodes) for member in members)
+        union = [node for member in members for node in self._plan.clusters[member.place].nodes]
+        if self._requests.why_apart(union):
+            return False
+        nodes = len(union)
         tensors = len(frozenset[ir.Value]().union(*(member.roots for member in members)))
         pointers = tensors + sum(member.workspace for member in members)
         return (

@@ -31,7 +31,7 @@ class BeamClusterer:
         hidden = greedy.duplicated()
         partition = Partition(graph, [sorted(nodes - hidden) for nodes in sets.values()])
         legality, scorer = Legality(graph, judge, hidden), GraphScorer(graph, target)
-        fixed = run.kept | judge.routines.keys()
+        fixed = run.preset | judge.routines.keys()
         refinement = Refinement(graph, partition, fixed, legality, scorer, self.effort)
         refinement.run()
         if not refinement.changed:
