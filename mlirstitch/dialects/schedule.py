@@ -19,6 +19,10 @@ _FIELDS = {
     *("thread_block_cluster", "cooperative", "parts"),
 }
 
+_SCRATCH_TYPES = ("f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64")
+SCHEMES = ("thread", "warp", "block", "cluster", "grid")
+"""Composition schemes of a sub-root; the fourth is that of a thread-block cluster."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -31,8 +35,8 @@ class Schedule:
         vector: elements a thread handles per access.
         shared_bytes: dynamic shared memory, bytes (static shared memory is declared in the kernel).
         parameters: further integers or strings the template needs (``{"rows_per_block": 4, "mode": "warp"}``).
-        schemes: composition scheme of every sub-root, by position among the cluster's ops: "thread", "warp", "block",
-            "cluster" (of thread blocks), "grid".
+        schemes: composition scheme of every sub-root (see :data:`SCHEMES`), by position among the cluster's ops. They
+            follow from the other fields.
         scratch: (element type in memory, elements) of every buffer in global memory that the kernel needs for itself
             while it runs; arguments of the kernel behind its outputs. Contents are undefined when it starts.
         tickets: counters (i32, 0 whenever no kernel runs) it needs; the last argument, if any.
@@ -130,12 +134,12 @@ def schedule_from_attribute(attribute: ir.Attribute) -> Schedule:
         template=_string(fields["template"], "template"),
         grid=_triple(fields["grid"], "grid"),
         block=_triple(fields["block"], "block"),
-        vector=_number(fields["vector"], "vector") if "vector" in fields else 1,
-        shared_bytes=_number(fields["shared_bytes"], "shared_bytes") if "shared_bytes" in fields else 0,
+        vector=_size(fields["vector"], "vector") if "vector" in fields else 1,
+        shared_bytes=_size(fields["shared_bytes"], "shared_bytes") if "shared_bytes" in fields else 0,
         parameters=tuple((named.name, _integer_or_string(named.attr, named.name)) for named in parameters or ()),
         schemes=tuple(_scheme(entry) for entry in schemes or ()),
         scratch=tuple(_scratch(entry) for entry in scratch or ()),
-        tickets=_number(fields["tickets"], "tickets") if "tickets" in fields else 0,
+        tickets=_size(fields["tickets"], "tickets") if "tickets" in fields else 0,
         thread_block_cluster=_triple(extents, "thread_block_cluster") if extents is not None else (1, 1, 1),
         cooperative="cooperative" in fields,
         parts=tuple(_part(entry) for entry in parts or ()),
@@ -157,10 +161,27 @@ def _integer(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-def _number(attribute: ir.Attribute, field: str) -> int:
+def read_integer(attribute: ir.Attribute) -> int | None:
+    """The value of an integer attribute of at most 64 bits, None for any other: MLIR aborts where asked for more."""
     if not isinstance(attribute, ir.IntegerAttr):
-        raise PassError(f"stitch.schedule: {field} is not an integer: {attribute}")
-    return attribute.value
+        return None
+    kind = attribute.type
+    is_wide = isinstance(kind, ir.IntegerType) and kind.width > 64
+    return None if is_wide else attribute.value
+
+
+def _number(attribute: ir.Attribute, field: str) -> int:
+    value = read_integer(attribute)
+    if value is None:
+        raise PassError(f"stitch.schedule: {field} is not an integer of at most 64 bits: {attribute}")
+    return value
+
+
+def _size(attribute: ir.Attribute, field: str) -> int:
+    value = _number(attribute, field)
+    if value < 0:
+        raise PassError(f"stitch.schedule: {field} is {value}, less than 0")
+    return value
 
 
 def _string(attribute: ir.Attribute, field: str) -> str:
@@ -184,11 +205,17 @@ def _scheme(attribute: ir.Attribute) -> tuple[int, str]:
     parts = list(attribute) if isinstance(attribute, ir.ArrayAttr) else []
     if len(parts) != 2:
         raise PassError(f'stitch.schedule: a scheme is not [position, "name"]: {attribute}')
-    return _number(parts[0], "schemes"), _string(parts[1], "schemes")
+    position, name = _size(parts[0], "schemes"), _string(parts[1], "schemes")
+    if name not in SCHEMES:
+        raise PassError(f"stitch.schedule: there is no scheme {name!r}", hint=f"schemes: {', '.join(SCHEMES)}")
+    return position, name
 
 
 def _scratch(attribute: ir.Attribute) -> tuple[str, int]:
     parts = list(attribute) if isinstance(attribute, ir.ArrayAttr) else []
     if len(parts) != 2 or _number(parts[1], "scratch") < 1:
         raise PassError(f'stitch.schedule: a scratch buffer is not ["type", elements]: {attribute}')
-    return _string(parts[0], "scratch"), _number(parts[1], "scratch")
+    kind = _string(parts[0], "scratch")
+    if kind not in _SCRATCH_TYPES:
+        raise PassError(f"stitch.schedule: no scratch buffer has the type {kind}", hint=", ".join(_SCRATCH_TYPES))
+    return kind, _number(parts[1], "scratch")

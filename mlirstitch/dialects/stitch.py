@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from mlir import ir
 
 from mlirstitch.dialects.locations import refusal
-from mlirstitch.dialects.schedule import Schedule, schedule_from_attribute, schedule_to_attribute
+from mlirstitch.dialects.schedule import Schedule, read_integer, schedule_from_attribute, schedule_to_attribute
 from mlirstitch.dialects.walk import walk
 from mlirstitch.errors import PassError
 from mlirstitch.options import CompileOptions
@@ -56,6 +56,13 @@ def _read_as(kind: type, attr: ir.Attribute) -> Any:
     return attr
 
 
+def _read_integer(attr: ir.Attribute) -> int:
+    value = read_integer(attr)
+    if value is None:
+        raise ValueError(f"is {attr}")
+    return value
+
+
 def _write_fields(fields: dict[str, ir.Attribute]) -> ir.Attribute:
     return ir.DictAttr.get(fields)
 
@@ -76,7 +83,7 @@ STRING: Codec[str] = Codec("string", lambda v: ir.StringAttr.get(v), lambda a: _
 INTEGER: Codec[int] = Codec(
     "integer",
     lambda v: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), v),
-    lambda a: _read_as(ir.IntegerAttr, a).value,
+    _read_integer,
 )
 INTEGERS: Codec[tuple[int, ...]] = Codec(
     "array<i64>", lambda v: ir.DenseI64ArrayAttr.get(list(v)), lambda a: tuple(_read_as(ir.DenseI64ArrayAttr, a))

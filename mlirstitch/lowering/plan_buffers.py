@@ -194,9 +194,6 @@ class _Planner:
         found: list[tuple[int, ...]] = []
         for step, call in enumerate(self.calls):
             schedule = self._schedule(call)
-            unknown = [kind for kind, _ in schedule.scratch if kind not in _DTYPE_IN_MEMORY]
-            if unknown:
-                raise refusal(call, f"its kernel asks for scratch memory of type {unknown[0]}, which no buffer holds")
             numbers = [
                 self._add(Buffer("temporary", f"scratch{step}_{number}", (size,), _DTYPE_IN_MEMORY[kind]))
                 for number, (kind, size) in enumerate(schedule.scratch)

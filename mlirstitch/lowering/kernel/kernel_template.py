@@ -23,6 +23,7 @@ from mlirstitch.lowering.kernel.kernel_body import KernelBody, Site, emit_whole
 from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.reduction_facts import unreachable
 from mlirstitch.lowering.kernel.resources import try_schedule
+from mlirstitch.lowering.kernel.schedule_checks import check_same_schedule
 from mlirstitch.lowering.kernel.tensor_program import Node, TensorProgram
 from mlirstitch.passes.stitching.template import MOST_CANDIDATES, Cluster, Schedule
 from mlirstitch.target import Target
@@ -159,6 +160,7 @@ class KernelTemplate(ABC, Generic[Space, Layout]):
         program = build_program(cluster)
         space = self.space(program)
         layout = self.layout(program, space, schedule, target)
+        check_same_schedule(schedule, self.schedule(cluster, space, layout))
         place = site.open(program, schedule)
         evaluator = place.evaluator(program, unreachable)
         self.body(OpenKernel(program, schedule, place, evaluator), space, layout)

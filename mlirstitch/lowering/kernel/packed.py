@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NoReturn
 
 from mlir import ir
@@ -33,6 +34,12 @@ MAX_PARTS = 32
 OFFERS = 8
 """Schedules that a part is asked for, to find a block size in common."""
 
+_FIELDS = (
+    *("grid", "block", "vector", "shared_bytes", "scratch", "tickets", "parameters"),
+    *("thread_block_cluster", "cooperative"),
+)
+"""What a packed schedule says of its parts together."""
+
 _SHARED_PASS = 4
 """An input that makes at least one in so many bytes of a part costs a pass over it."""
 
@@ -55,16 +62,19 @@ class PackedTemplate:
 
     def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
         """The best schedule. Raises :class:`PassError` if the template does not apply."""
-        return self.candidates(cluster, target, 1)
+        parts, offers = _last.parts(cluster, target), _last.offers(cluster, target)
+        return [_whole(cluster, parts, _with_common_block(offers))]
 
     def candidates(self, cluster: Cluster, target: Target, limit: int = MOST_CANDIDATES) -> Sequence[Schedule]:
-        """The best schedule, then that in which every part runs as it would alone.
+        """The best schedule, then that in which every part runs as it would alone; those that the chip can run.
 
         Raises :class:`PassError` if the template does not apply.
         """
         parts, offers = _last.parts(cluster, target), _last.offers(cluster, target)
-        chosen = (_with_common_block(offers), [offered[0] for offered in offers])
-        return list(dict.fromkeys(_whole(cluster, parts, schedules) for schedules in chosen))[:limit]
+        alone = _whole(cluster, parts, [offered[0] for offered in offers])
+        found = dict.fromkeys([*self.schedules(cluster, target), alone])
+        legal = (schedule for schedule in found if self.refusal(cluster, schedule, target) is None)
+        return list(islice(legal, limit))
 
     def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
         """Why ``schedule`` does not fit the cluster or the chip, or None if it does."""
@@ -100,7 +110,7 @@ class PackedTemplate:
         for number, part in enumerate(schedule.parts):
             _check_shape(number, part, threads, target)
         whole = _whole(cluster, parts, schedule.parts)
-        for field in ("grid", "block", "vector", "shared_bytes", "scratch", "tickets", "parameters"):
+        for field in _FIELDS:
             given, wanted = getattr(schedule, field), getattr(whole, field)
             if given != wanted:
                 _refuse(field, given, f"{wanted}, which its parts take together")

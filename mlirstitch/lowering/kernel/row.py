@@ -213,7 +213,9 @@ def widest_vector(space: RowSpace, dry_kernel: Callable[[int], RowKernel]) -> in
 
 
 def staged_layout(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, target: Target) -> RowLayout | None:
-    """The loop schedule ``layout`` with ``tensors`` in shared memory, None if nothing fits."""
+    """The loop schedule ``layout`` with ``tensors`` in shared memory, None if nothing fits, or rows share a block."""
+    if layout.rows_per_block > 1:
+        return None
     static = sum(WARP * _WIDEST_PARTIAL * len(level) for level in space.levels)
     best: RowLayout | None = None
     for lanes in (layout.lanes, target.max_threads_per_block):

@@ -79,7 +79,7 @@ class RowColumnTemplate(KernelTemplate[RowColumnSpace, RowColumnLayout]):
         layout = row_layouts(space, facts, vector, False, target)[0]
         if layout.mode == "loop" and facts.passes > 1:
             layout = staged_layout(_staged(program, space), space, layout, target) or layout
-        if layout.lanes <= WARP:
+        if layout.lanes <= WARP and not layout.shared_bytes:
             rows = max(layout.rows_per_block, min(THREADS // layout.lanes, power_of_two(space.rows // target.sms)))
             layout = replace(layout, rows_per_block=rows)
         per_sm = 1 if 2 * layout.shared_bytes > target.shared_bytes_sm else target.max_threads_per_sm // layout.threads

@@ -30,6 +30,28 @@ MOST_RESIDENT_ELEMENTS = 256
 """Elements that one thread may keep from pass to pass: beyond, a kernel is all unrolled code."""
 
 
+_FOLLOWS_FROM_LAYOUT = (
+    *("grid", "block", "vector", "shared_bytes", "scratch", "tickets"),
+    *("thread_block_cluster", "cooperative", "parts"),
+)
+
+
+def check_same_schedule(given: Schedule, written: Schedule) -> None:
+    """Refuse a schedule with a field that means nothing to its template.
+
+    ``written`` describes the layout that was read from ``given``: what it says otherwise would be ignored. Schemes may
+    be left out, and are in the parts of a packed kernel.
+
+    Raises:
+        PassError: a field is another.
+    """
+    names = (*_FOLLOWS_FROM_LAYOUT, "schemes") if given.schemes else _FOLLOWS_FROM_LAYOUT
+    for name in names:
+        found, wanted = getattr(given, name), getattr(written, name)
+        if found != wanted:
+            _refuse(name, found, f"{wanted}, which follows from the rest")
+
+
 def check_flat_schedule(schedule: Schedule, elements: int, target: Target, widest: int = WIDEST_VECTOR) -> None:
     """Refuse a schedule that does not compute each of ``elements`` with chunks of ``vector``, ``unroll`` a thread.
 
@@ -44,8 +66,6 @@ def check_flat_schedule(schedule: Schedule, elements: int, target: Target, wides
     vector = _vector(schedule, widest)
     unroll = _unroll(numbers)
     chunks, rest = elements // vector, elements % vector
-    if elements and not threads:
-        _refuse("block x", threads, "at least 1")
     if blocks * threads * unroll < chunks or blocks * threads < rest:
         covered = blocks * threads * unroll * vector
         _refuse("grid x", blocks, f"enough blocks for {elements} elements; these compute {covered}")
@@ -292,6 +312,9 @@ def _mode(schedule: Schedule, elements: int, threads: int, splits: int) -> None:
     mode = schedule.parameter("mode")
     alone = splits == 1 or schedule.cooperative or schedule.cluster_blocks > 1  # every block keeps its part
     if mode == "staged" and schedule.template in _STAGING and schedule.shared_bytes > 0 and alone:
+        together = schedule.parameter("rows_per_block", 1)
+        if together != 1:
+            _refuse("rows_per_block", together, "1, because a block has shared memory for one row")
         return  # what does not fit into the shared memory it asks for is read again
     if mode not in ("resident", "loop"):
         staged = ", or staged with shared_bytes and no splits" if schedule.template in _STAGING else ""
@@ -312,8 +335,9 @@ def _along_x(schedule: Schedule, target: Target) -> tuple[int, int]:
             _refuse(f"{field} y, z", f"{sizes[1]}, {sizes[2]}", "1, 1")
     if schedule.grid[0] > GRID_X_LIMIT:
         _refuse("grid x", schedule.grid[0], f"at most {GRID_X_LIMIT}")
-    if schedule.block[0] > target.max_threads_per_block:
-        _refuse("block x", schedule.block[0], f"at most {target.max_threads_per_block}")
+    if not 1 <= schedule.block[0] <= target.max_threads_per_block:
+        most = target.max_threads_per_block
+        _refuse("block x", schedule.block[0], f"at most {most}" if schedule.block[0] else "at least 1")
     return schedule.grid[0], schedule.block[0]
 
 

@@ -241,7 +241,7 @@ class _Packer:
         )
 
     def _is_accepted(self, pack: _Pack) -> bool:
-        """The template takes the union, which moves no more than its members."""
+        """The template takes the union, the chip can run it, and it moves no more than its members."""
         nodes = {node for member in pack.members for node in self._plan.clusters[member.place].nodes}
         cluster = self._graph.cluster(nodes, self._duplicated)
         moved = sum(tensor_bytes(value) for value in (*cluster.inputs, *cluster.outputs))
@@ -249,4 +249,6 @@ class _Packer:
             return False
         if len(cluster.inputs) + len(cluster.outputs) > self._limits.arguments:
             return False
-        return find_template_once(self._graph, cluster, self._target, (PACKED,))[0] is not None
+        template, _ = find_template_once(self._graph, cluster, self._target, (PACKED,))
+        # A part alone may have registers that it has not in the largest block of all parts.
+        return template is not None and len(template.candidates(cluster, self._target, 1)) > 0

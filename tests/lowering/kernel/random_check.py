@@ -127,7 +127,8 @@ def _draw_schedules(module: ir.Module, rng: random.Random) -> None:
                 if offering:
                     # Each candidate takes a dry run: not all of them are asked for.
                     few = rng.choice(offering).candidates(cluster, target, rng.choice((1, 2, 4, 8, 16, 48)))
-                    stitch.SCHEDULE.set(function, rng.choice(few[len(few) // 2 :]))
+                    if few:  # a template may apply, but have no schedule that the chip can run
+                        stitch.SCHEDULE.set(function, rng.choice(few[len(few) // 2 :]))
 
 
 def compare(what: str, result: np.ndarray, known: Known) -> None:

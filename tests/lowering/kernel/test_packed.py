@@ -175,6 +175,8 @@ def test_tables_of_different_parts_are_different_tables() -> None:
         ({"scratch": (("f32", 8),)}, "scratch is"),
         ({"vector": 8}, "vector is 8"),
         ({"parameters": (("unroll", 2),)}, "parameters is"),
+        ({"thread_block_cluster": (2, 1, 1)}, "thread_block_cluster is"),
+        ({"cooperative": True}, "cooperative is"),
     ],
 )
 def test_a_schedule_that_is_not_that_of_its_parts_is_refused(change: dict, message: str) -> None:

@@ -14,6 +14,7 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.schedule_checks import (
     check_column_schedule,
     check_flat_schedule,
+    check_row_column_schedule,
     check_row_schedule,
     check_shared_work,
 )
@@ -187,3 +188,40 @@ def test_the_column_template_checks_the_schedule_it_is_given() -> None:
     x = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
     (got,) = build(text, "column", schedule=schedule).run([x])
     np.testing.assert_allclose(got, x.sum(0), rtol=1e-5, atol=1e-5)
+
+
+STAGED = {"mode": "staged", "shared_bytes": 4096}
+
+
+def test_rows_of_one_block_do_not_share_a_staged_row() -> None:
+    """A block has shared memory for one row: two would write theirs to the same place."""
+    with pytest.raises(PassError, match="rows_per_block is 2, not 1, because a block has shared memory for one row"):
+        check_row_schedule(changed(ROW, **STAGED), 8, 60, SM_90)
+    rows = Schedule(
+        "row_column", (4, 1, 1), (64, 1, 1), 1, 4096, (("lanes", 32), ("mode", "staged"), ("rows_per_block", 2))
+    )
+    with pytest.raises(PassError, match="rows_per_block is 2, not 1"):
+        check_row_column_schedule(rows, 8, 60, False, SM_90)
+    check_row_schedule(
+        changed(ROW, **STAGED, block=(64, 1, 1), lanes=64, rows_per_block=1, grid=(8, 1, 1)), 8, 60, SM_90
+    )
+
+
+def test_a_block_has_threads_even_where_there_is_nothing_to_do() -> None:
+    with pytest.raises(PassError, match="block x is 0, not at least 1"):
+        check_flat_schedule(changed(FLAT, block=(0, 1, 1), grid=(0, 1, 1)), 0, SM_90)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shared_bytes": 4096}, "shared_bytes is 4096, not 0"),
+        ({"schemes": ((70, "warp"),)}, "schemes is"),
+        ({"parts": (FLAT,)}, "parts is"),
+    ],
+)
+def test_a_field_that_means_nothing_to_the_template_is_refused(changes: dict[str, Any], message: str) -> None:
+    for text, template in ((DOUBLED, "elementwise"), (softmax(4, 64), "row")):
+        best = build(text, template).schedule
+        with pytest.raises(PassError, match=message):
+            build(text, template, schedule=replace(best, **changes))

@@ -10,6 +10,7 @@ from mlir import ir
 
 import mlirstitch.lowering  # noqa: F401  (registers templates)
 from mlirstitch.dialects import parse_module
+from mlirstitch.lowering.kernel.packed import PackedTemplate
 from mlirstitch.passes.stitching.fusion_plan import FusionPlan, PlannedCluster, check_plan
 from mlirstitch.passes.stitching.graph import Graph, build_graph, tensor_bytes
 from mlirstitch.passes.stitching.independent import independent_parts
@@ -80,6 +81,13 @@ def test_no_more_parts_arguments_or_ops_than_allowed() -> None:
     assert packed(graph, each_alone(graph), Limits(parts=2)) == [(0, 1), (2,)]
     assert packed(graph, each_alone(graph), Limits(arguments=5)) == [(0, 1), (2,)]
     assert packed(graph, each_alone(graph), Limits(ops=2)) == [(0, 1), (2,)]
+
+
+def test_parts_whose_kernel_the_chip_cannot_run_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part alone may have registers that the largest block of all parts leaves it not."""
+    monkeypatch.setattr(PackedTemplate, "refusal", lambda *_: "a thread needs about 217 registers")
+    graph = three_maps()
+    assert packed(graph, each_alone(graph)) == [(0,), (1,), (2,)]
 
 
 def test_clusters_that_depend_on_each_other_stay_apart() -> None:

@@ -85,3 +85,24 @@ def test_fields_with_a_default_may_be_left_out() -> None:
 def test_what_is_no_schedule_is_refused_by_name(text: str, message: str) -> None:
     with ir.Context(), pytest.raises(PassError, match=message):
         schedule_from_attribute(ir.Attribute.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("vector = 99999999999999999999999 : i128", "vector is not an integer of at most 64 bits"),
+        ("parameters = {unroll = 99999999999999999999999 : i128}", "unroll is not an integer of at most 64 bits"),
+        ("shared_bytes = -16", "shared_bytes is -16, less than 0"),
+        ("tickets = -1", "tickets is -1, less than 0"),
+        ("vector = -4", "vector is -4, less than 0"),
+        ('schemes = [[-1, "warp"]]', "schemes is -1, less than 0"),
+        ('schemes = [[1, "x"]]', "there is no scheme 'x'"),
+        ('scratch = [["!no.type", 4]]', "no scratch buffer has the type !no.type"),
+        ('scratch = [["i1", 4]]', "no scratch buffer has the type i1"),
+    ],
+)
+def test_numbers_and_names_out_of_range_are_refused(field: str, message: str) -> None:
+    """MLIR aborts the process where it is asked for more than 64 bits, or for a buffer of an unknown type."""
+    text = f'{{template = "r", grid = array<i64: 1, 1, 1>, block = array<i64: 1, 1, 1>, {field}}}'
+    with ir.Context(), pytest.raises(PassError, match=message):
+        schedule_from_attribute(ir.Attribute.parse(text))
