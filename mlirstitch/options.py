@@ -41,6 +41,10 @@ class CompileOptions:
         "whether blocks of a kernel may wait for each other through global memory, in cooperative launches: off or on",
         ("off", "on"),
     )
+    tune: str = option(
+        "off", "whether to try several schedules of every cluster: off or on (docs/tuning.md)", ("off", "on")
+    )
+    tune_limit: str = option("4", "schedules to try for a cluster with tune")
     from_level: str = option("linalg", "level of the input", LEVELS)
     to_level: str = option("ptx", "level to stop at", LEVELS)
     cache: str = option(

@@ -297,6 +297,13 @@ SCHEDULE = StitchAttribute(
     "how the cluster runs: template, grid, block, vector, shared_bytes, parameters, schemes, scratch, tickets, "
     "thread_block_cluster, cooperative, parts (the schedules of the independent parts of a packed kernel)",
 )
+TUNED = StitchAttribute(
+    "stitch.tuned",
+    ("func.func",),
+    _array_of(FIELDS),
+    "schedules that --tune compared, the compiler's own choice first: schedule, cost (counted or estimated), "
+    "picoseconds",
+)
 COOPERATIVE = StitchAttribute(
     "stitch.cooperative", ("gpu.launch_func",), UNIT, "all blocks must run at the same time: they wait for each other"
 )

@@ -326,16 +326,25 @@ def cache_command(info: bool, clear: bool, cache: str | None) -> None:
     "--kernels", is_flag=True, help="Measure the PTX of well-known kernels instead; stands alone or with --json."
 )
 @click.option(
+    "--compile-time", is_flag=True, help="Measure instead how long linalg to PTX takes: without cache, with it, edited."
+)
+@click.option(
     "--json", "json_path", type=FilePath(), metavar="FILE|-", help="Write the rows as JSON; to stdout, if it is -."
 )
 @click.option("--timeout", type=float, default=900.0, show_default=True, metavar="SECONDS", help="Limit per workload.")
 @click.pass_context
 def bench_command(
-    context: click.Context, workloads: str, kernels: bool, json_path: str | None, **settings: Any
+    context: click.Context,
+    workloads: str,
+    kernels: bool,
+    compile_time: bool,
+    json_path: str | None,
+    **settings: Any,
 ) -> None:
     """Measure the benchmark workloads: launches, bytes, times and errors against eager PyTorch.
 
-    With --kernels, measure generated PTX instead: registers, statements, shuffles, barriers, memory. The columns are
+    With --kernels, measure generated PTX instead: registers, statements, shuffles, barriers, memory; with
+    --compile-time, how long compiling takes, on a machine that does nothing else. The columns are
     defined in docs/bench.md and docs/kernels.md. Exit code 1 if a row is not ok, or a kernel is over its bar.
 
     \b
@@ -344,9 +353,10 @@ def bench_command(
       mlirstitch bench --workloads softmax,bert_layer --dtype bf16 --json rows.json
       mlirstitch bench --size real --compile-only
       mlirstitch bench --kernels --json kernels.json
+      mlirstitch bench --compile-time --workloads bert_base --size real
     """
     if kernels:
-        for name in ("workloads", *settings):
+        for name in ("workloads", "compile_time", *settings):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise click.UsageError(f"--kernels measures a fixed set of kernels: leave out {flag_of(name)}")
         from mlirstitch.driver.bench.kernels import run_kernel_benchmark
@@ -358,7 +368,14 @@ def bench_command(
     from mlirstitch.driver.bench.runner import run_benchmark
     from mlirstitch.driver.bench.workloads import select
 
-    rows = run_benchmark(BenchRequest(tuple(select(workloads)), **settings), json_path)
+    request = BenchRequest(tuple(select(workloads)), **settings)
+    if compile_time:
+        from mlirstitch.driver.bench.compile_time import run_compile_time_benchmark
+
+        if not all(all(row["verdicts"].values()) for row in run_compile_time_benchmark(request, json_path)):
+            sys.exit(1)
+        return
+    rows = run_benchmark(request, json_path)
     if any(row["status"] != "ok" for row in rows):
         sys.exit(1)
 

@@ -170,6 +170,7 @@ def _run_stages(source: Source, options: CompileOptions, on_phase: OnPhase | Non
         from mlirstitch.dialects import parse_module
         from mlirstitch.driver.stages import run_stages
     except ModuleNotFoundError as error:
+        from mlirstitch.driver.tuning import tuner_of
         raise MlirstitchError(
             f"compiling needs the package {error.name}, which is not installed",
             hint="pip install mlirstitch with its dependencies; running a saved bundle needs numpy alone",
@@ -180,7 +181,9 @@ def _run_stages(source: Source, options: CompileOptions, on_phase: OnPhase | Non
     if source.calling is None:
         _all_arguments_are_inputs(module.operation)
     parsing = {"parse": time.perf_counter() - started}
-    result = run_stages(module, options, source_name=source.name, on_stage=on_phase, store=store)
+    show = on_phase or (lambda _: None)
+    tune = tuner_of(options, store, lambda text: show(f"tune {text}"))
+    result = run_stages(module, options, source_name=source.name, on_stage=on_phase, store=store, tune=tune)
     return replace(result, timings={**parsing, **result.timings})
 
 

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from mlirstitch.errors import InternalError, MlirstitchError
 
 DEBUG_VARIABLE = "MLIRSTITCH_DEBUG"
+_BAR = 20
+"""Characters of a bar."""
+
 REFUSED, MISUSED, CRASHED, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the input is at fault, the command line is, the compiler is; stopped by Ctrl-C. Success is 0."""
 
@@ -56,3 +59,9 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 def note(text: str) -> None:
     """One line of information on stderr."""
     print(text, file=sys.stderr)
+
+
+def bar(done: int, total: int) -> str:
+    """How far something is, as text for :func:`progress`: ``[####......] 4/10``."""
+    filled = _BAR * done // max(1, total)
+    return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total}"

@@ -91,10 +91,11 @@ def run_stages(
 ) -> StageResult:
     """Run the stages that ``options`` selects on a module, which is changed in place, or on a text.
 
+    tune: Callable[[ir.Module], None] | None = None,
     ``options.dump`` names a folder that receives ``NN_<level>.mlir`` for the input and after every stage, the canonical
     text of the clusters, and the PTX and the program when they exist; each ``.mlir`` file can be fed back. ``on_stage``
     is called with the name of every stage before it runs. Device code is taken from ``store`` and left there, if there
-    is one.
+    is one. ``tune`` is called with the stitched module, whose schedules it may change.
 
     Raises:
         MlirstitchError: malformed text, or IR that breaks the promises of its level.
@@ -103,7 +104,7 @@ def run_stages(
     """
     stages = select_stages(options)
     module = parse_module(source, source_name) if isinstance(source, str) else source
-    run = _Run(module, options, on_stage or (lambda _: None), store)
+    run = _Run(module, options, on_stage or (lambda _: None), store, tune)
     run.start()
     for stage in stages:
         run.stage(stage)
@@ -114,7 +115,12 @@ class _Run:
     """One run over the table: the module and what has been collected from it so far."""
 
     def __init__(
-        self, module: ir.Module, options: CompileOptions, on_stage: Callable[[str], None], store: Store | None
+        self,
+        module: ir.Module,
+        options: CompileOptions,
+        on_stage: Callable[[str], None],
+        store: Store | None,
+        tune: Callable[[ir.Module], None] | None,
     ) -> None:
         self.module = module
         self.options = options
@@ -146,6 +152,7 @@ class _Run:
 
     def stage(self, stage: Stage) -> None:
         self.on_stage(stage.name)
+        self.tune = tune
         with self._timed(stage.name), self._reproducing(stage):
             if stage.end == "ptx" and self.store is not None:
                 self._assemble(stage, self.store)
@@ -179,6 +186,10 @@ class _Run:
 
     def _collect(self) -> None:
         text = print_op(self.module.operation, locations=True)
+        if stage.end == "stitched" and self.tune is not None:
+            self.on_stage("tune")
+            with self._timed("tune"):
+                self.tune(self.module)
         self.texts[self.level] = text
         self._write(f"{self.files:02d}_{self.level}.mlir", text)
         self.files += 1

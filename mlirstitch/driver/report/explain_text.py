@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlirstitch.driver.report.explain import Kernel, kernels
-from mlirstitch.driver.report.quantities import byte_size, count
+from mlirstitch.driver.report.quantities import byte_size, count, seconds
 from mlirstitch.driver.report.summary import Summary, summarise
 from mlirstitch.runtime.bundle import Bundle, read_bundle
 from mlirstitch.runtime.dtypes import describe
@@ -90,11 +90,23 @@ def _kernel_lines(
             yield f"      ops    {_listed([op['label'] for op in calls[0]['ops']], _SHOWN_OPS)}"
         if calls and calls[0].get("parts"):
             yield f"      parts  {_listed(part_texts(calls[0]), _SHOWN_LINES)}"
+        if calls and calls[0].get("tuned"):
+            yield f"      tuned   {tuned_text(calls[0]['tuned'])}"
         before = sum(cluster["bytes_before"] for cluster in calls)
         unfused = f"; {byte_size(before)} with one kernel per op" if before > kernel.bytes else ""
         yield f"      bytes  {byte_size(kernel.bytes)} touched, {byte_size(kernel.moved)} moved{unfused}"
         if kernel.source:
             yield f"      from   {_listed([_short(line, short) for line in kernel.source], _SHOWN_LINES)}"
+
+
+def tuned_text(tried: Sequence[Mapping[str, Any]]) -> str:
+    """What tuning compared: how many schedules, by which cost, and what the taken one costs beside the others."""
+    taken = next(number for number, entry in enumerate(tried) if entry["chosen"])
+    costs = [seconds(entry["picoseconds"] * 1e-12) for entry in tried]
+    others = [cost for number, cost in enumerate(costs) if number != taken]
+    who = "the compiler's own choice" if taken == 0 else f"choice {taken + 1}, instead of the compiler's at {costs[0]}"
+    listed = f"; the others: {', '.join(others)}" if others else ""
+    return f"{costs[taken]} {tried[0]['cost']}: {who}, of {count(len(tried), 'schedule')}{listed}"
 
 
 def part_texts(cluster: Mapping[str, Any]) -> list[str]:

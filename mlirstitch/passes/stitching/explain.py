@@ -10,7 +10,7 @@ from mlir import ir
 
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import source_line, source_lines
-from mlirstitch.dialects.schedule import Schedule
+from mlirstitch.dialects.schedule import Schedule, schedule_from_attribute
 from mlirstitch.passes.stitching.cluster_name import op_label
 from mlirstitch.passes.stitching.fusion_plan import RULES, Rule
 from mlirstitch.passes.stitching.graph import Graph, build_graph, tensor_bytes
@@ -65,6 +65,19 @@ class PartReport:
 
 
 @dataclass(frozen=True)
+class TriedReport:
+    """A schedule that tuning compared: its text in the IR, what it costs, how that was found, and whether it was taken.
+
+    ``cost`` is "counted" (on the emulated device) or "estimated" (by the latency evaluator).
+    """
+
+    schedule: str
+    cost: str
+    picoseconds: int
+    chosen: bool
+
+
+@dataclass(frozen=True)
 class ClusterReport:
     """One call of a cluster function.
 
@@ -81,6 +94,7 @@ class ClusterReport:
         bytes_read, bytes_written: sizes of the tensors it reads and writes.
         bytes_before: the same, summed over one kernel for every op.
         launches_saved: kernels that one kernel for every op would need, less one.
+        tuned: the schedules that tuning compared, the compiler's own choice first; none without it.
     """
 
     number: int
@@ -100,6 +114,7 @@ class ClusterReport:
     bytes_written: int
     bytes_before: int
     launches_saved: int
+    tuned: tuple[TriedReport, ...]
 
 
 @dataclass(frozen=True)
@@ -196,7 +211,20 @@ def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> Cluster
             tensor_bytes(value) for node, op in enumerate(graph.ops) for value in (*graph.reads[node], *op.results)
         ),
         launches_saved=max(len(graph.ops) - 1, 0),
+        tuned=tuple(_tuned(function)),
     )
+
+
+def _tuned(function: ir.Operation) -> Iterator[TriedReport]:
+    chosen = stitch.SCHEDULE.get(function)
+    for entry in stitch.TUNED.get(function) or ():
+        schedule = entry["schedule"]
+        yield TriedReport(
+            str(schedule),
+            ir.StringAttr(entry["cost"]).value,
+            ir.IntegerAttr(entry["picoseconds"]).value,
+            schedule_from_attribute(schedule) == chosen,
+        )
 
 
 def _parts(graph: Graph, function: ir.Operation, schedule: Schedule) -> Iterator[PartReport]:

@@ -1,0 +1,74 @@
+"""What a schedule of a cluster costs: counted by running it on the emulated device, or estimated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from mlir import ir
+
+from mlirstitch.dialects.schedule import Schedule
+from mlirstitch.driver.tuning.isolated import program_text, work
+from mlirstitch.options import CompileOptions
+from mlirstitch.passes.stitching.template import Cluster, templates
+from mlirstitch.runtime.dtypes import numpy_dtype
+from mlirstitch.target import Target
+
+COUNTED, ESTIMATED = "counted", "estimated"
+
+MOST_WORK = 1 << 21
+"""Iterations from which on a cluster is not run on the emulated device: that takes seconds a schedule."""
+
+SECTOR = 32
+"""Bytes of a sector."""
+
+
+def cost_for(function: ir.Operation) -> str:
+    """How schedules of this cluster are compared: :data:`COUNTED` where the emulator can run them, else estimated."""
+    return COUNTED if work(function) <= MOST_WORK else ESTIMATED
+
+
+def estimated_seconds(function: ir.Operation, schedule: Schedule, target: Target) -> float:
+    """The latency evaluator's answer. Raises PassError if the schedule does not fit the cluster or the chip."""
+    from mlirstitch.passes.stitching.cost import latency_seconds
+
+    (template,) = (template for template in templates() if template.name == schedule.template)
+    return latency_seconds(template.figures(Cluster.of_function(function), schedule, target), target)
+
+
+def counted_seconds(function: ir.Operation, schedule: Schedule, target: Target) -> float:
+    """Run the cluster under ``schedule`` on the emulated device and weigh what was counted.
+
+    Floats are random from a fixed seed; integers, which may be indices, are 0. Raises MlirstitchError if it cannot be
+    compiled or is found faulty.
+    """
+    from mlirstitch.driver.compile import compile_spec
+
+    options = CompileOptions(target=target.chip, from_level="stitched", cache="off")
+    program = compile_spec(f"@{schedule.template}", program_text(function, schedule), options)
+    random = np.random.default_rng(0)
+    inputs = [_value(value.dtype, value.shape, random) for value in program.launch_plan.signature.inputs]
+    _, report = program.run_with_report(*inputs)
+    blocks = math.prod(schedule.grid)
+    return math.fsum(weighed(step.counters, blocks, target) for step in report.steps if step.counters)
+
+
+def weighed(counters: Mapping[str, Any], blocks: int, target: Target) -> float:
+    """The longer of issuing and memory, seconds.
+
+    Issuing: cycles of all warp instructions by class, on the multiprocessor that has most blocks. Memory: 32-byte
+    sectors over the bandwidth of global memory.
+    """
+    cycles = math.fsum(count * target.cycles.of(name) for name, count in counters["instructions"].items())
+    uneven = math.ceil(blocks / target.sms) * target.sms / max(1, blocks)
+    sectors = counters["sectors_loaded"] + counters["sectors_stored"]
+    return max(cycles * uneven / (target.sms * target.clock), sectors * SECTOR / target.bandwidth)
+
+
+def _value(dtype: str, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray[Any, Any]:
+    kind = numpy_dtype(dtype)
+    if dtype.startswith(("float", "bfloat")):
+        return random.standard_normal(shape, np.float32).astype(kind)
+    return np.zeros(shape, kind)
