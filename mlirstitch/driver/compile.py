@@ -169,8 +169,8 @@ def _run_stages(source: Source, options: CompileOptions, on_phase: OnPhase | Non
     try:
         from mlirstitch.dialects import parse_module
         from mlirstitch.driver.stages import run_stages
-    except ModuleNotFoundError as error:
         from mlirstitch.driver.tuning import tuner_of
+    except ModuleNotFoundError as error:
         raise MlirstitchError(
             f"compiling needs the package {error.name}, which is not installed",
             hint="pip install mlirstitch with its dependencies; running a saved bundle needs numpy alone",

@@ -88,10 +88,10 @@ def run_stages(
     source_name: str = "-",
     on_stage: Callable[[str], None] | None = None,
     store: Store | None = None,
+    tune: Callable[[ir.Module], None] | None = None,
 ) -> StageResult:
     """Run the stages that ``options`` selects on a module, which is changed in place, or on a text.
 
-    tune: Callable[[ir.Module], None] | None = None,
     ``options.dump`` names a folder that receives ``NN_<level>.mlir`` for the input and after every stage, the canonical
     text of the clusters, and the PTX and the program when they exist; each ``.mlir`` file can be fed back. ``on_stage``
     is called with the name of every stage before it runs. Device code is taken from ``store`` and left there, if there
@@ -126,6 +126,7 @@ class _Run:
         self.options = options
         self.on_stage = on_stage
         self.store = store
+        self.tune = tune
         self.level = options.from_level
         self.texts: dict[str, str] = {}
         self.timings: dict[str, float] = {}
@@ -152,7 +153,6 @@ class _Run:
 
     def stage(self, stage: Stage) -> None:
         self.on_stage(stage.name)
-        self.tune = tune
         with self._timed(stage.name), self._reproducing(stage):
             if stage.end == "ptx" and self.store is not None:
                 self._assemble(stage, self.store)
@@ -160,6 +160,10 @@ class _Run:
                 run_pipeline(self.module, stage.pipeline)
             invariants.check(self.module, stage.end)
             self.level = stage.end
+        if stage.end == "stitched" and self.tune is not None:
+            self.on_stage("tune")
+            with self._timed("tune"):
+                self.tune(self.module)
         self._collect()
 
     def _assemble(self, stage: Stage, store: Store) -> None:
@@ -186,10 +190,6 @@ class _Run:
 
     def _collect(self) -> None:
         text = print_op(self.module.operation, locations=True)
-        if stage.end == "stitched" and self.tune is not None:
-            self.on_stage("tune")
-            with self._timed("tune"):
-                self.tune(self.module)
         self.texts[self.level] = text
         self._write(f"{self.files:02d}_{self.level}.mlir", text)
         self.files += 1
