@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,6 +106,16 @@ def test_the_installed_libraries_of_mlir_and_llvm_change_the_key(monkeypatch, tm
     os.utime(library, (10, 10))
     keys.compiler_fingerprint.cache_clear()
     assert key() != one
+
+
+@pytest.mark.usefixtures("_fresh_fingerprint")
+def test_our_sources_and_python_change_the_key(monkeypatch) -> None:
+    found = {key()}
+    for name, value in (("sources_digest", lambda files: "other"), ("sys", SimpleNamespace(version="4.0"))):
+        keys.compiler_fingerprint.cache_clear()
+        monkeypatch.setattr(keys, name, value)
+        found.add(key())
+    assert len(found) == 3
 
 
 def test_the_content_and_the_names_of_our_sources_change_the_fingerprint(tmp_path: Path) -> None:
