@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mlirstitch.driver.compile import compile, load
     from mlirstitch.driver.embed import add_passes
+    from mlirstitch.driver.markers import keep_apart, keep_together, never_fuse
     from mlirstitch.errors import (
         BundleError,
         ImportFailure,
@@ -48,7 +49,10 @@ __all__ = [
     "__version__",
     "add_passes",
     "compile",
+    "keep_apart",
+    "keep_together",
     "load",
+    "never_fuse",
     "option",
     "register_pass",
 ]
@@ -57,6 +61,9 @@ _HOMES = {
     "compile": "mlirstitch.driver.compile",
     "load": "mlirstitch.driver.compile",
     "add_passes": "mlirstitch.driver.embed",
+    "keep_together": "mlirstitch.driver.markers",
+    "keep_apart": "mlirstitch.driver.markers",
+    "never_fuse": "mlirstitch.driver.markers",
     "Pass": "mlirstitch.passes.base",
     "register_pass": "mlirstitch.passes.base",
     "CompileOptions": "mlirstitch.options",

@@ -16,9 +16,13 @@ KERNELS_TEXT_NAME = "kernels.stitched.mlir"
 """File name of the canonical text of the clusters, to which ``.loc`` lines in PTX refer."""
 
 
-def option(default: Any, doc: str, choices: tuple[str, ...] = ()) -> Any:
-    """Declare one option: its default, its documentation line and, if closed, its legal values."""
-    return field(default=default, metadata={"doc": doc, "choices": choices})
+def option(default: Any, doc: str, choices: tuple[str, ...] = (), *, repeated: bool = False) -> Any:
+    """Declare one option: its default, its documentation line and, if closed, its legal values.
+
+    A ``repeated`` one is a list of texts with semicolons between them; callers may give a sequence of texts, command
+    lines the flag more than once.
+    """
+    return field(default=default, metadata={"doc": doc, "choices": choices, "repeated": repeated})
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,13 @@ class CompileOptions:
         "off", "whether to try several schedules of every cluster: off or on (docs/tuning.md)", ("off", "on")
     )
     tune_limit: str = option("4", "schedules to try for a cluster with tune")
+    keep_together: str = option(
+        "", "ops that share a kernel, for example exp,sum or model.py:40-52 (docs/control.md)", repeated=True
+    )
+    keep_apart: str = option(
+        "", "ops that share no kernel with others, or, as left|right, with each other", repeated=True
+    )
+    never_fuse: str = option("", "ops that are kernels of their own", repeated=True)
     from_level: str = option("linalg", "level of the input", LEVELS)
     to_level: str = option("ptx", "level to stop at", LEVELS)
     cache: str = option(
@@ -75,6 +86,10 @@ class CompileOptions:
             if key in env:
                 values[f.name] = env[key]
         values.update({k: v for k, v in overrides.items() if v is not None})
+        for f in fields(cls):
+            given = values.get(f.name, "")
+            if f.metadata["repeated"] and not isinstance(given, str):
+                values[f.name] = ";".join(given)
         unknown = set(values) - {f.name for f in fields(cls)}
         if unknown:
             raise MlirstitchError(

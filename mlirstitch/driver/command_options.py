@@ -43,6 +43,8 @@ def compile_options(*, leave_out: Collection[str] = ()) -> Callable[[Command], C
 def _flag(field: Field[Any]) -> Callable[[Command], Command]:
     choices = field.metadata["choices"]
     shown = f" Default: {field.default}." if field.default != "" else ""
+    if field.metadata["repeated"]:
+        return _repeated_flag(field)
     return click.option(
         flag_of(field.name),
         field.name,
@@ -50,6 +52,18 @@ def _flag(field: Field[Any]) -> Callable[[Command], Command]:
         default=None,
         metavar=None if choices else field.name.upper(),
         help=f"{_sentence(field.metadata['doc'])}{shown} Variable: MLIRSTITCH_{field.name.upper()}.",
+    )
+
+
+def _repeated_flag(field: Field[Any]) -> Callable[[Command], Command]:
+    return click.option(
+        flag_of(field.name),
+        field.name,
+        multiple=True,
+        metavar="PATTERNS",
+        callback=lambda context, parameter, given: ";".join(given) if given else None,
+        help=f"{_sentence(field.metadata['doc'])} May be given more than once. "
+        f"Variable: MLIRSTITCH_{field.name.upper()}, with semicolons between.",
     )
 
 

@@ -102,6 +102,7 @@ def _options(options: dict[str, Any]) -> CompileOptions:
 def _compile(
     source: Source, options: CompileOptions, on_phase: OnPhase | None, on_note: OnNote, timings: Mapping[str, float]
 ) -> Compiled:
+    options = source.with_requests(options)
     store = open_cache(options, on_note)
     key = ""
     if store is not None:

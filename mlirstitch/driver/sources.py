@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mlirstitch.driver.calling import CallingConvention
+from mlirstitch.driver.markers import recording
 from mlirstitch.errors import ImportFailure, MlirstitchError
+from mlirstitch.options import CompileOptions
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Source:
         name: file name shown in diagnostics.
         calling: how the user's call maps to inputs and results; None for IR, whose inputs are positional.
         weights: name of a weight or constant argument -> the module's own tensor, not a copy.
+        requests: what markers in the model ask for, by the option that it adds to.
         trees: torch's specifications of the arguments and of the result, which know a user's own pytree classes.
     """
 
@@ -28,6 +31,15 @@ class Source:
     calling: CallingConvention | None = None
     weights: Mapping[str, Any] = field(default_factory=dict)
     trees: tuple[Any, Any] | None = None
+    requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def with_requests(self, options: CompileOptions) -> CompileOptions:
+        """The options, and what the markers in the model ask for."""
+        joined = {
+            name: ";".join(text for text in (getattr(options, name), *texts) if text)
+            for name, texts in self.requests.items()
+        }
+        return replace(options, **joined)
 
 
 def read_source(x: Any, example_inputs: Any = None, example_kwargs: Mapping[str, Any] | None = None) -> Source:
@@ -98,10 +110,12 @@ def _import(x: Any, example_inputs: Any, example_kwargs: Mapping[str, Any] | Non
             f"importing a model needs {error.name}, which is not installed",
             hint="pip install torch==2.13.0, then pip install 'mlirstitch[torch]'; compiling .mlir needs neither",
         ) from error
-    model = import_model(x, () if example_inputs is None else example_inputs, example_kwargs=example_kwargs)
+    with recording() as requests:
+        model = import_model(x, () if example_inputs is None else example_inputs, example_kwargs=example_kwargs)
     return Source(
         text=model.mlir,
         calling=model.calling,
         weights={model.arguments[position].name: tensor for position, tensor in model.weights.items()},
         trees=(model.in_spec, model.out_spec),
+        requests={name: tuple(texts) for name, texts in requests.items()},
     )

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlir import ir
@@ -27,8 +27,11 @@ from mlirstitch.lowering.nvvm_to_ptx import VerifyChip, extract_ptx
 from mlirstitch.options import LEVELS, CompileOptions
 from mlirstitch.passes.normalize import NORMALIZE_PASSES
 from mlirstitch.passes.pipeline import run_pipeline
+from mlirstitch.passes.pipeline_text import pass_text
 from mlirstitch.passes.reproducer import write_reproducer
 from mlirstitch.passes.stitching import STITCH_PASSES
+from mlirstitch.passes.stitching.cluster import StitchCluster
+from mlirstitch.passes.stitching.control import StitchControl
 
 __all__ = ["STAGES", "Stage", "StageResult", "run_stages", "select_stages"]
 
@@ -102,13 +105,36 @@ def run_stages(
         PassError: a stage refuses the module. With ``options.reproducer`` set, a folder that repeats it is left there.
         InternalError: a stage broke; the folder is left in any case, in the working folder by default.
     """
-    stages = select_stages(options)
+    stages = tuple(_with_control(stage, options) for stage in select_stages(options))
+    _check_control(options)
     module = parse_module(source, source_name) if isinstance(source, str) else source
     run = _Run(module, options, on_stage or (lambda _: None), store, tune)
     run.start()
     for stage in stages:
         run.stage(stage)
     return run.result()
+
+
+_REQUESTS = {"keep_together": "together", "keep_apart": "apart", "never_fuse": "never"}
+"""Options of a compilation, and those of ``stitch-control`` that they become."""
+
+
+def _with_control(stage: Stage, options: CompileOptions) -> Stage:
+    """The stage that clusters, with the requests of the options in front; any other as it is."""
+    given = {name: getattr(options, field) for field, name in _REQUESTS.items() if getattr(options, field)}
+    if not given or StitchCluster.NAME not in stage.passes:
+        return stage
+    return replace(stage, passes=(pass_text(StitchControl(**given)), *stage.passes))
+
+
+def _check_control(options: CompileOptions) -> None:
+    """Raise :class:`PipelineError` for requests about ops that the input does not have any more."""
+    asked = [name for name in _REQUESTS if getattr(options, name)]
+    if asked and LEVELS.index(options.from_level) >= LEVELS.index("stitched"):
+        raise PipelineError(
+            f"option {asked[0]}: at level {options.from_level} the ops are in their kernels already",
+            hint="start at level linalg or partitioned",
+        )
 
 
 class _Run:
