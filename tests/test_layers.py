@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mlirstitch"
-BASE = {"errors", "options", "target"}
+BASE = {"errors", "library_capabilities", "options", "target"}
 ALLOWED = {
     "errors": set[str](),
+    "library_capabilities": set[str](),
     "options": {"errors"},
     "target": {"errors"},
     "dialects": BASE,
     "passes": BASE | {"dialects"},
     "lowering": BASE | {"dialects", "passes"},
-    "runtime": {"errors"},
+    "runtime": {"errors", "library_capabilities"},
     "driver": BASE | {"dialects", "passes", "lowering", "runtime"},
     "__init__": BASE | {"passes", "driver"},
     "__main__": {"driver"},

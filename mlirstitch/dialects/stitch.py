@@ -375,6 +375,21 @@ ROUTINE_ATTRIBUTES = StitchAttribute(
 ROUTINE_DTYPES = StitchAttribute(
     "stitch.dtypes", ("func.call",), _array_of(STRING), "dtype of every argument of a library call", tuple(DTYPES)
 )
+ROUTINE_STRIDES = StitchAttribute(
+    "stitch.strides",
+    ("func.call",),
+    _array_of(INTEGERS),
+    "strides in elements of each argument of a library call, where one is not contiguous",
+)
+ROUTINE_OFFSETS = StitchAttribute(
+    "stitch.offsets", ("func.call",), INTEGERS, "first element of each argument of a library call, where one is not 0"
+)
+ROUTINE_EPILOGUE = StitchAttribute(
+    "stitch.epilogue",
+    ("func.call",),
+    FIELDS,
+    "what a library call does with the product: alpha, beta, numbers of the arguments addend and bias, activation",
+)
 ROUTINE_SHAPES = StitchAttribute(
     "stitch.shapes", ("func.call",), _array_of(INTEGERS), "shape in which a library routine sees each argument"
 )

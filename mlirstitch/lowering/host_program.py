@@ -5,6 +5,7 @@ The host function is the same at the gpu, nvvm and ptx levels, and so is the pro
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, cast
 
@@ -139,14 +140,24 @@ class _Reader:
         access = stitch.ACCESS.require(op)
         dtypes = stitch.ROUTINE_DTYPES.require(op)
         numbers = [self._number(op, value) for value in op.operands]
+        operands: list[Json] = [
+            {"buffer": number, "access": how, "shape": shape, "dtype": dtype}
+            for number, how, shape, dtype in zip(numbers, access, shapes, dtypes, strict=True)
+        ]
+        strides = stitch.ROUTINE_STRIDES.get(op) or (None,) * len(operands)
+        offsets = stitch.ROUTINE_OFFSETS.get(op) or (0,) * len(operands)
+        for operand, steps, offset in zip(operands, strides, offsets, strict=True):
+            if steps is not None and list(steps) != _contiguous(operand["shape"]):
+                operand["strides"] = list(steps)
+            if offset:
+                operand["offset"] = offset
+        epilogue = stitch.ROUTINE_EPILOGUE.get(op)
         return {
             "op": "library",
             "routine": stitch.LIBRARY.require(op),
-            "operands": [
-                {"buffer": number, "access": how, "shape": shape, "dtype": dtype}
-                for number, how, shape, dtype in zip(numbers, access, shapes, dtypes, strict=True)
-            ],
+            "operands": operands,
             "attributes": {name: _plain(value) for name, value in stitch.ROUTINE_ATTRIBUTES.require(op).items()},
+            **({"epilogue": {name: _scalar(value) for name, value in sorted(epilogue.items())}} if epilogue else {}),
             "stitch_cluster": stitch.CLUSTER_NAME.require(op),
             "kind": "compute_bound",
             "source": list(source_lines(op.location)),
@@ -198,6 +209,18 @@ def _buffer_json(number: int, buffer: Buffer) -> Json:
     if buffer.offset is not None:
         data["arena_offset"] = buffer.offset
     return data
+
+
+def _contiguous(shape: list[int]) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+
+
+def _scalar(attribute: ir.Attribute) -> Any:
+    """A number or a string."""
+    for kind in (ir.FloatAttr, ir.IntegerAttr, ir.StringAttr):
+        if isinstance(attribute, kind):
+            return attribute.value
+    raise PassError(f"stitch.epilogue holds {attribute}, neither a number nor a string")
 
 
 def _plain(attribute: ir.Attribute) -> Any:

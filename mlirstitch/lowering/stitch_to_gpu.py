@@ -388,6 +388,12 @@ class _HostBuilder:
         stitch.ROUTINE_ATTRIBUTES.set(call, wanted.attributes)
         stitch.ROUTINE_DTYPES.set(call, (*dtypes, self.plan.buffers[writes[0]].dtype))
         stitch.ROUTINE_SHAPES.set(call, wanted.shapes)
+        if wanted.strides:
+            stitch.ROUTINE_STRIDES.set(call, wanted.strides)
+        if wanted.offsets:
+            stitch.ROUTINE_OFFSETS.set(call, wanted.offsets)
+        if wanted.epilogue:
+            stitch.ROUTINE_EPILOGUE.set(call, wanted.epilogue)
 
 
 def _access(reads: tuple[int, ...], writes: tuple[int, ...]) -> tuple[str, ...]:

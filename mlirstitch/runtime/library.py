@@ -5,16 +5,18 @@ A routine is named after the linalg op it stands for. On the emulated device num
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from mlirstitch.runtime.dtypes import Array, numpy_dtype
-from mlirstitch.runtime.program import LibraryCall, Operand
+from mlirstitch.runtime.library_checks import adjacent_dim, why_not_in_table
+from mlirstitch.runtime.program import Epilogue, LibraryCall, Operand
 
 M_contra = TypeVar("M_contra", contravariant=True)
 
@@ -71,30 +73,62 @@ class NumpyLibrary:
 
     def refuses(self, call: LibraryCall) -> str | None:
         plan = _plan(call)
-        return plan if isinstance(plan, str) else _misfit(plan, call)
+        return plan if isinstance(plan, str) else _misfit(plan, call) or why_not_in_table(call)
 
     def run(self, call: LibraryCall, operands: Sequence[Array]) -> None:
         plan = _plan(call)
         assert isinstance(plan, _Contraction), "refuses() was asked before"
-        left, right, result = (_tensor(memory, o) for memory, o in zip(operands, call.operands, strict=True))
+        tensors = [_tensor(memory, o) for memory, o in zip(operands, call.operands, strict=True)]
+        result = tensors[-1]
         dtype = np.dtype(np.float32) if result.dtype.itemsize == 2 and result.dtype.kind != "i" else result.dtype
-        left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
+        left, right = (tensor.astype(dtype, copy=False) for tensor in tensors[:2])
         if plan.space:
             left = _windows(left, right, plan)
         # Overflow to inf and NaN operands are results here, not warnings.
         with np.errstate(all="ignore"):
-            result[...] = _contract(left, right, plan).astype(result.dtype, copy=False)
+            product = _contract(left, right, plan)
+            if call.epilogue is not None:
+                product = _finished(product, call.epilogue, tensors, adjacent_dim(call, call.operands[-1]))
+            result[...] = product.astype(result.dtype, copy=False)
+
+
+def _finished(product: Array, epilogue: Epilogue, tensors: Sequence[Array], adjacent: int) -> Array:
+    """``activation(alpha * product + beta * addend + bias)`` in the product's type.
+
+    A bias lies along dim ``adjacent`` of the result; NaN goes through a ReLU.
+    """
+    dtype = product.dtype
+    total = product * dtype.type(epilogue.alpha)
+    if epilogue.addend is not None:
+        total += dtype.type(epilogue.beta) * tensors[epilogue.addend].astype(dtype, copy=False)
+    if epilogue.bias is not None:
+        shape = [1] * total.ndim
+        shape[adjacent] = -1
+        total += tensors[epilogue.bias].astype(dtype, copy=False).reshape(shape)
+    if epilogue.activation == "relu":
+        return np.where(total < 0, dtype.type(0), total)
+    if epilogue.activation == "gelu_tanh":
+        inside = dtype.type(math.sqrt(2 / math.pi)) * (total + dtype.type(0.044715) * total**3)
+        return dtype.type(0.5) * total * (1 + np.tanh(inside))
+    return total
 
 
 def _tensor(memory: Array, operand: Operand) -> Array:
-    return memory.view(numpy_dtype(operand.dtype)).reshape(operand.shape)
+    elements = memory.view(numpy_dtype(operand.dtype))
+    if operand.strides is None and not operand.offset:
+        return elements.reshape(operand.shape)
+    if not math.prod(operand.shape):
+        return np.empty(operand.shape, elements.dtype)
+    steps = [step * elements.itemsize for step in operand.steps]
+    return as_strided(elements[operand.offset or 0 :], operand.shape, steps)
 
 
 def _plan(call: LibraryCall) -> _Contraction | str:
     """What a call computes, or why it is unknown."""
     accesses = [operand.access for operand in call.operands]
-    if accesses != ["read", "read", "write"]:
-        return f"expected two operands to read and one to write, got {accesses}"
+    added = 0 if call.epilogue is None else sum(p is not None for p in (call.epilogue.addend, call.epilogue.bias))
+    if accesses != ["read"] * (2 + added) + ["write"]:
+        return f"expected two operands to read, what an epilogue adds, and one to write, got {accesses}"
     if any(operand.dtype == "bool" for operand in call.operands):
         return "operands of type bool are not supported"
     if "indexing_maps" in call.attributes:
@@ -151,7 +185,8 @@ def _steps(attributes: Any, name: str, rank: int) -> tuple[int, ...] | None:
 def _misfit(plan: _Contraction, call: LibraryCall) -> str | None:
     """Why the operands' shapes do not fit the plan, or None."""
     extents: dict[str, int] = {}
-    for letters, operand in zip((plan.left, plan.right, plan.result), call.operands, strict=True):
+    product = (*call.operands[:2], call.operands[-1])
+    for letters, operand in zip((plan.left, plan.right, plan.result), product, strict=True):
         if len(letters) != len(operand.shape):
             return f"operand of shape {list(operand.shape)} has rank {len(operand.shape)}, expected {len(letters)}"
         for letter, extent in zip(letters, operand.shape, strict=True):
@@ -163,7 +198,7 @@ def _misfit(plan: _Contraction, call: LibraryCall) -> str | None:
         held = call.operands[0].shape[plan.left.index(letter)]
         reach = (extents[letter.upper()] - 1) * dilation + 1
         expected = (held - reach) // stride + 1
-        if call.operands[2].shape[plan.result.index(letter)] != expected:
+        if call.operands[-1].shape[plan.result.index(letter)] != expected:
             return f"dim {letter} of the result should be {expected}"
     return None
 

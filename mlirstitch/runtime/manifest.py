@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,6 +86,8 @@ def _decode(data: Any, kind: Any, where: str) -> Any:
         return data
     if kind is int and (type(data) is not int or data < 0):
         raise BundleError(f"{where}: expected an integer >= 0, got {_shown(data)}")
+    if kind is float and (type(data) not in (int, float) or not math.isfinite(data)):
+        raise BundleError(f"{where}: expected a number, got {_shown(data)}")
     if kind is bool and type(data) is not bool:
         raise BundleError(f"{where}: expected true or false, got {_shown(data)}")
     if kind is str and type(data) is not str:

@@ -6,6 +6,7 @@ and back, :mod:`mlirstitch.runtime.program_checks` checks that they make sense t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from mlirstitch.runtime.dtypes import DtypeName
 Role = Literal["input", "weight", "constant", "output", "temporary", "persistent"]
 Access = Literal["read", "write", "readwrite"]
 Kind = Literal["memory_bound", "compute_bound"]
+Activation = Literal["none", "relu", "gelu_tanh"]
 Dimensions = tuple[int, int, int]
 
 
@@ -100,12 +102,45 @@ class Launch:
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a library call: a buffer seen with a shape."""
+    """An operand of a library call: a buffer seen with a shape.
+
+    Attributes:
+        strides: elements between neighbours along each dim; None: the operand is its whole buffer, row-major.
+        offset: first element; None: 0.
+    """
 
     buffer: int
     access: Access
     shape: tuple[int, ...]
     dtype: DtypeName
+    strides: tuple[int, ...] | None = None
+    offset: int | None = None
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Elements between neighbours along each dim."""
+        if self.strides is not None:
+            return self.strides
+        return tuple(math.prod(self.shape[dim + 1 :]) for dim in range(len(self.shape)))
+
+    @property
+    def region(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """First element, shape and strides: what tells the parts of a buffer apart."""
+        return (self.offset or 0, self.shape, self.steps)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What a library call stores instead of the product: ``activation(alpha * product + beta * addend + bias)``.
+
+    ``addend`` and ``bias`` are positions in the call's operands.
+    """
+
+    alpha: float
+    beta: float
+    activation: Activation
+    addend: int | None = None
+    bias: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +153,7 @@ class LibraryCall:
     stitch_cluster: str = ""
     kind: Kind = "compute_bound"
     source: tuple[str, ...] = ()
+    epilogue: Epilogue | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,20 @@ from typing import NoReturn
 
 from mlirstitch.errors import BundleError
 from mlirstitch.runtime.dtypes import describe, tensor_bytes
-from mlirstitch.runtime.program import Buffer, Copy, Launch, LibraryCall, Program, Step, Value, reads, title, writes
+from mlirstitch.runtime.library_checks import why_not_in_table
+from mlirstitch.runtime.program import (
+    Buffer,
+    Copy,
+    Launch,
+    LibraryCall,
+    Operand,
+    Program,
+    Step,
+    Value,
+    reads,
+    title,
+    writes,
+)
 
 ARENA_ALIGNMENT = 256
 MAX_THREADS_PER_BLOCK = 1024
@@ -141,14 +154,43 @@ def _check_launch(step: Launch, program: Program, entries: Entries, where: str) 
 
 
 def _check_library_call(step: LibraryCall, program: Program, where: str) -> None:
-    for position, operand in enumerate(step.operands):
-        buffer = _buffer(program, operand.buffer, where)
-        if operand.dtype != buffer.dtype or tensor_bytes(operand.shape, operand.dtype) != buffer.bytes:
-            seen, held = describe(operand.dtype, operand.shape), describe(buffer.dtype, buffer.shape)
-            _fail(f"{where}, operand {position}", f"{seen} does not fit buffer {buffer.id}, which is {held}")
     accesses = sorted(operand.access for operand in step.operands)
     if accesses[:-1] != ["read"] * (len(accesses) - 1) or accesses[-1:] != ["write"]:
         _fail(where, "a library call reads its operands and writes exactly one")
+    for position, operand in enumerate(step.operands):
+        _check_operand(operand, _buffer(program, operand.buffer, where), f"{where}, operand {position}")
+    reason = why_not_in_table(step)
+    if reason is not None:
+        _fail(where, reason)
+    _check_aliases(step, where)
+
+
+def _check_operand(operand: Operand, buffer: Buffer, where: str) -> None:
+    """An operand lies in its buffer; one that is written covers it."""
+    seen, held = describe(operand.dtype, operand.shape), describe(buffer.dtype, buffer.shape)
+    bytes_seen = tensor_bytes(operand.shape, operand.dtype)
+    part = operand.strides is not None or bool(operand.offset)
+    if operand.dtype != buffer.dtype or (bytes_seen != buffer.bytes and (not part or operand.access != "read")):
+        _fail(where, f"{seen} does not fit buffer {buffer.id}, which is {held}")
+    if not part or not bytes_seen:
+        return
+    if len(operand.steps) != len(operand.shape):
+        _fail(where, f"{len(operand.steps)} strides for {len(operand.shape)} dims")
+    last = (operand.offset or 0) + sum((e - 1) * s for e, s in zip(operand.shape, operand.steps, strict=True))
+    elements = math.prod(buffer.shape)
+    if last >= elements:
+        _fail(where, f"its strides reach element {last} of buffer {buffer.id}, which has {elements}")
+
+
+def _check_aliases(step: LibraryCall, where: str) -> None:
+    """What a call writes may be its addend, element for element; no other operand may share its buffer."""
+    addend = step.epilogue.addend if step.epilogue is not None else None
+    written = next(operand for operand in step.operands if operand.access == "write")
+    for position, operand in enumerate(step.operands):
+        if operand is written or operand.buffer != written.buffer:
+            continue
+        if position != addend or operand.region != written.region:
+            _fail(where, f"operand {position} lies in buffer {written.buffer}, which the call writes")
 
 
 def _check_copy(step: Copy, program: Program, where: str) -> None:

@@ -71,12 +71,12 @@ def test_a_convolution_carries_strides_and_dilations() -> None:
         ("0.0 : f32", "1.0 : f32", "cannot add to a tensor"),
         ("outs(%i :", "outs(%e :", "cannot add to a tensor"),
         ('stitch.library = "matmul"', 'stitch.library = "batch_matmul"', "given to the library as batch_matmul"),
-        ("return %r", "return %i", "returns something else"),
+        ("return %r", "return %i", "the product is not used"),
         (
             "%r = linalg.matmul ins(%x",
-            "%p = tensor.extract_slice %x[0, 0] [16, 8] [1, 1] : tensor<16x8xf32> to tensor<16x8xf32>\n"
-            "%r = linalg.matmul ins(%p",
-            "extract_slice",
+            "%p = tensor.pad %x low[0, 0] high[0, 0] {\n^bb0(%a: index, %b: index):\ntensor.yield %z : f32\n} : "
+            "tensor<16x8xf32> to tensor<16x8xf32>\n%r = linalg.matmul ins(%p",
+            "no routine addresses the result of tensor.pad",
         ),
     ],
 )

@@ -102,11 +102,15 @@ def touches(step: Step) -> list[Touch]:
     sizes: dict[int, int] = {}
     moved: dict[int, int] = {}
     if isinstance(step, LibraryCall):
+        seen: set[tuple[int, object]] = set()
         for operand in step.operands:
+            # A library is taken to read and write each element of an operand once; what it updates moves twice.
             size = tensor_bytes(operand.shape, operand.dtype)
-            # A library is taken to read and write each operand once; one that it updates moves twice.
-            sizes[operand.buffer] = max(size, sizes.get(operand.buffer, 0))
-            moved[operand.buffer] = sizes[operand.buffer] * (2 if operand.access == "readwrite" else 1)
+            known = (operand.buffer, operand.region) in seen
+            seen.add((operand.buffer, operand.region))
+            sizes[operand.buffer] = sizes.get(operand.buffer, 0) + (0 if known else size)
+            again = size if operand.access == "readwrite" else 0
+            moved[operand.buffer] = moved.get(operand.buffer, 0) + (0 if known else size) + again
     else:
         for argument in step.arguments:
             known = sizes.get(argument.buffer, 0)

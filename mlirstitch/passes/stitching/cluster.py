@@ -11,6 +11,7 @@ from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import source_line
 from mlirstitch.options import option
 from mlirstitch.passes.base import Pass, register_pass
+from mlirstitch.passes.op_kind import MATMUL_OPS
 from mlirstitch.passes.stitching.explorer import BeamClusterer
 from mlirstitch.passes.stitching.fusion_plan import Apart, Clusterer, FusionPlan, check_plan
 from mlirstitch.passes.stitching.graph import Graph, build_graph
@@ -64,7 +65,8 @@ def write_plan(graph: Graph, plan: FusionPlan) -> None:
         for node in cluster.nodes:
             places.setdefault(node, []).append(number)
         if cluster.library:
-            stitch.LIBRARY_OP.set(graph.ops[cluster.nodes[0]], cluster.library)
+            contraction = next(node for node in cluster.nodes if graph.ops[node].name in MATMUL_OPS)
+            stitch.LIBRARY_OP.set(graph.ops[contraction], cluster.library)
     for node, numbers in places.items():
         stitch.MEMBER.set(graph.ops[node], tuple(numbers))
     with graph.function.context:

@@ -1,5 +1,6 @@
 """The greedy clusterer: merge along edges as long as one kernel can compute the union.
 
+0. *Library calls* take up what their routine computes as well (see ``library_clusters``).
 1. *Row and element-wise clusters.* Ops that no stitching template can hold (anchors) cut the graph into levels. All
    connected nodes of a level are tried as one cluster, then its parts whose reductions run over the same rows; where
    that is refused, and across levels, clusters merge pair by pair in rounds, each with the neighbour that saves most
@@ -29,6 +30,7 @@ from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCl
 from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
 from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
 from mlirstitch.passes.stitching.keep_together import contract_asked, contract_kept, kept_together
+from mlirstitch.passes.stitching.library_clusters import take_up_neighbours
 from mlirstitch.passes.stitching.packing import pack_independent
 from mlirstitch.passes.stitching.regions import level_regions, split_by_rows
 from mlirstitch.passes.structured import shape_of
@@ -75,6 +77,7 @@ class GreedyRun:
 
     def sets(self) -> dict[int, set[int]]:
         """Merge clusters; then the nodes of each, duplicates included, in an order in which they can run."""
+        take_up_neighbours(self.graph, self.judge, self.contraction, self.preset)
         self._merge_regions()
         self._merge_in_rounds(self._stitching_neighbours)
         self._merge_in_rounds(self._loop_nest_neighbours)
@@ -101,9 +104,7 @@ class GreedyRun:
     def finish(self, sets: dict[int, set[int]]) -> FusionPlan:
         """The plan of the clusters: routines, pairs left apart, and packs."""
         plan = FusionPlan(
-            tuple(
-                PlannedCluster(tuple(sorted(nodes)), self.judge.routines.get(min(nodes), "")) for nodes in sets.values()
-            ),
+            tuple(PlannedCluster(tuple(sorted(nodes)), self.judge.routine(nodes)) for nodes in sets.values()),
             tuple(self._pairs_apart(sets)),
         )
         return pack_independent(self.graph, plan, self.judge.target, self.judge.limits, self.kept)

@@ -9,14 +9,18 @@ from mlirstitch.dialects.locations import refusal
 from mlirstitch.passes.op_kind import CASTS, MATMUL_OPS, Kind
 from mlirstitch.passes.stitching.cluster_key import find_template_once
 from mlirstitch.passes.stitching.fusion_plan import Rule
-from mlirstitch.passes.stitching.graph import Graph, root
+from mlirstitch.passes.stitching.graph import Graph
+from mlirstitch.passes.stitching.library_form import library_form, rounds_exactly
 from mlirstitch.passes.stitching.requests import Requests
 from mlirstitch.passes.stitching.template import PACKED, templates
-from mlirstitch.passes.structured import defining_op, splat_scalar, structured
+from mlirstitch.passes.structured import structured
 from mlirstitch.target import Target
 
 LOOP_NEST = "loop_nest"
 """The template that compiles everything, one output element at a time; it does not decide what is stitched."""
+
+_BESIDE_LIBRARY = (Kind.LIGHT, Kind.EXPENSIVE, Kind.MOVEMENT)
+"""Kinds that a library call may compute besides its contraction: what moves its operands, and its epilogue."""
 
 HEAVY = (Kind.COMPUTE, Kind.REDUCTION, Kind.SCATTER)
 
@@ -45,7 +49,9 @@ class Judge:
     """Answers for one graph.
 
     Attributes:
-        anchors: nodes that no stitching template can hold: contractions, column reductions, gathers ...
+        anchors: nodes that no stitching template can hold: contractions, column reductions, gathers ...; and those that
+            a library call computes along with its contraction.
+        exact: results must round as the ops say, which rules out epilogues of several operations.
         routines: library routine of every node that a library computes.
         requests: what a user asks for.
     """
@@ -57,15 +63,20 @@ class Judge:
         self.limits = limits
         self.requests = Requests.of(graph)
         self.stitching = tuple(template.name for template in templates() if template.name not in (LOOP_NEST, PACKED))
+        self.exact = rounds_exactly(graph.function)
         self.anchors: set[int] = set()
         self.routines: dict[int, str] = {}
         self._cheap = [_is_cheap(graph, node) for node in range(len(graph.ops))]
         for node, op in enumerate(graph.ops):
-            if library == "auto" and _is_library_call(graph, node):
+            if library == "auto" and _is_library_call(graph, node, exact=self.exact):
                 self.anchors.add(node)
                 self.routines[node] = op.name.removeprefix("linalg.")
             elif not self._stitches_alone(node):
                 self.anchors.add(node)
+
+    def routine(self, nodes: Collection[int]) -> str:
+        """The library routine that computes the nodes, or ""."""
+        return next((self.routines[node] for node in sorted(nodes) if node in self.routines), "")
 
     def is_anchored(self, nodes: Collection[int]) -> bool:
         """A loop nest or library call is among the nodes."""
@@ -87,7 +98,7 @@ class Judge:
         if asked is not None:
             return asked
         if any(node in self.routines for node in union):
-            return Rule.LIBRARY, ""
+            return self._why_no_library(union, duplicated)
         if self.is_anchored(union):
             return self._why_no_loop_nest(union, duplicated)
         return self._ask(union, self.stitching, duplicated)
@@ -100,6 +111,14 @@ class Judge:
         """None if no request of the user forbids one kernel for all nodes."""
         request = self.requests.why_apart(nodes)
         return (Rule.ASKED, request) if request else None
+
+    def _why_no_library(self, union: list[int], duplicated: Collection[int]) -> Refusal | None:
+        """None if one library call computes all nodes."""
+        others = [self.graph.kinds[node] for node in union if node not in self.routines]
+        if len(union) - len(others) > 1 or any(kind not in _BESIDE_LIBRARY for kind in others):
+            return Rule.LIBRARY, ""
+        form = library_form(self.graph.cluster(union, duplicated), exact=self.exact)
+        return (Rule.LIBRARY, form) if isinstance(form, str) else None
 
     def _why_no_loop_nest(self, union: list[int], duplicated: Collection[int]) -> Refusal | None:
         if sum(self.graph.kinds[node] in HEAVY for node in union) > 1:
@@ -168,13 +187,7 @@ def _is_cheap(graph: Graph, node: int) -> bool:
     return view is not None and view.is_parallel and all(op.name in CASTS for op in view.body_ops)
 
 
-def _is_library_call(graph: Graph, node: int) -> bool:
-    """A matmul of tensors in memory into zeros: what a library routine computes without reading its destination."""
+def _is_library_call(graph: Graph, node: int, *, exact: bool) -> bool:
+    """A matmul of tensors in memory into zeros that a routine computes without reading its destination."""
     op = graph.ops[node]
-    if op.name not in MATMUL_OPS:
-        return False
-    sources = [defining_op(root(value)) for value in op.operands[: len(op.operands) - 1]]
-    if any(source is not None and source not in graph.number for source in sources):
-        return False  # a constant, which clusters compute for themselves, is in no memory
-    scalar = splat_scalar(op.operands[len(op.operands) - 1])
-    return scalar is not None and getattr(scalar, "value", None) == 0
+    return op.name in MATMUL_OPS and not isinstance(library_form(graph.cluster([node]), exact=exact), str)

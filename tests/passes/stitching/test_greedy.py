@@ -78,11 +78,18 @@ def test_an_expensive_producer_is_not_recomputed_by_a_matmul() -> None:
     assert [pair.rule for pair in plan.apart] == [Rule.RECOMPUTE]
 
 
-def test_a_library_computes_a_matmul_alone() -> None:
+def test_a_library_adds_a_tensor_to_its_product() -> None:
     text = Text(x="4x16", w="16x8", b="4x8")
     _, plan = _plan(text.module(text.map("arith.addf", text.matmul("%x", "%w"), "%b")), library="auto")
+    assert plan.clusters == (PlannedCluster((0, 1), "matmul"),)
+    assert plan.apart == ()
+
+
+def test_what_no_epilogue_computes_stays_apart_with_the_reason() -> None:
+    text = Text(x="4x16", w="16x8")
+    _, plan = _plan(text.module(text.map("math.erf", text.matmul("%x", "%w"))), library="auto")
     assert plan.clusters == (PlannedCluster((0,), "matmul"), PlannedCluster((1,)))
-    assert [pair.rule for pair in plan.apart] == [Rule.LIBRARY]
+    assert [(pair.rule, pair.detail) for pair in plan.apart] == [(Rule.LIBRARY, "no epilogue computes math.erf")]
 
 
 def test_a_matmul_onto_a_tensor_is_no_library_call() -> None:

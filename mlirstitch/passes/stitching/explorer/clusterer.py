@@ -31,7 +31,8 @@ class BeamClusterer:
         hidden = greedy.duplicated()
         partition = Partition(graph, [sorted(nodes - hidden) for nodes in sets.values()])
         legality, scorer = Legality(graph, judge, hidden), GraphScorer(graph, target)
-        fixed = run.preset | judge.routines.keys()
+        called = {node for nodes in sets.values() if judge.routine(nodes) for node in nodes}
+        fixed = run.preset | called
         refinement = Refinement(graph, partition, fixed, legality, scorer, self.effort)
         refinement.run()
         if not refinement.changed:
