@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from mlir import ir
 
 from mlirstitch.passes.op_kind import Kind
-from mlirstitch.passes.stitching.cluster_key import cluster_key, find_template_once
+from mlirstitch.passes.stitching.cluster_key import cluster_key
 from mlirstitch.passes.stitching.fusion_plan import FusionPlan, PlannedCluster
 from mlirstitch.passes.stitching.graph import Graph, root, tensor_bytes
 from mlirstitch.passes.stitching.judge import Limits
@@ -94,6 +94,7 @@ class _Packer:
         self._groups: dict[int, list[int]] = {place: [place] for place in range(len(plan.clusters))}
         self._candidates: dict[int, _Candidate | None] = {}
         self._schedules: dict[Hashable, Schedule | None] = {}
+        self._packable: dict[Hashable, bool] = {}
 
     # Depths ---------------------------------------------------------------------------------------------------------
 
@@ -249,6 +250,9 @@ class _Packer:
             return False
         if len(cluster.inputs) + len(cluster.outputs) > self._limits.arguments:
             return False
-        template, _ = find_template_once(self._graph, cluster, self._target, (PACKED,))
-        # A part alone may have registers that it has not in the largest block of all parts.
-        return template is not None and len(template.candidates(cluster, self._target, 1)) > 0
+        key = cluster_key(cluster)
+        if key not in self._packable:
+            template, _ = find_template(cluster, self._target, (PACKED,))
+            # A part alone may have registers that it has not in the largest block of all parts.
+            self._packable[key] = template is not None and len(template.candidates(cluster, self._target, 1)) > 0
+        return self._packable[key]
