@@ -37,6 +37,17 @@ def test_rows_columns_and_totals_of_any_size_and_type(rows, cols, element, colum
     assert moved_bytes(built) == built.traffic
 
 
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+@pytest.mark.parametrize("chip", ["sm_100", "sm_120"])
+def test_sums_of_mixed_precision_on_chips_that_have_them(chip, element):
+    text = scaled_rows(37, 65, element)
+    x = random_array(np.random.default_rng(0), (37, 65), element)
+    built = build(text, "row_column", chip)
+    assert f"add.rn.f32.{element}" in built.ptx
+    for got, expected in zip(built.run([x], seed=1, sanitize=True), reference(text, [x]), strict=True):
+        close(got, expected, TOLERANCE[element])
+
+
 @pytest.mark.parametrize(("rows", "cols"), [(2000, 768), (4099, 40), (1111, 1030), (40, 2048), (33, 4000)])
 def test_one_read_of_the_input_serves_rows_and_columns(rows, cols):
     text = scaled_rows(rows, cols)

@@ -402,3 +402,19 @@ def test_compiled_functions_of_two_arguments(name: str, element: str) -> None:
     emulator.launch(text, "k", 32, 128, [a, b, out])
     want = {"powf": np.power, "atan2": np.arctan2}[name](a.astype("f8"), b.astype("f8"))
     assert np.abs(out / want - 1).max() <= 4 * float(np.finfo(_DTYPE[element]).eps)
+
+
+@pytest.mark.parametrize("narrow", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("op", "exactly"),
+    [("add", lambda a, b, c: a + c), ("sub", lambda a, b, c: a - c), ("fma", lambda a, b, c: a * b + c)],
+)
+def test_mixed_precision_rounds_once(op: str, exactly: Callable[..., Any], narrow: str) -> None:
+    """Instructions of sm_100 that take narrow operands and add them to a float32; float64 holds the exact result."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-64, 64, 64).astype(_DTYPE[narrow]) for _ in range(2))
+    c = (rng.integers(-(2**23), 2**23, 64) / 2**6).astype(np.float32)
+    operands, columns = ([narrow, narrow, "f32"], [a, b, c]) if op == "fma" else ([narrow, "f32"], [a, c])
+    got = apply(f"{op}.rn.f32.{narrow}", "f32", operands, columns, "f4")
+    want = exactly(a.astype(np.float64), b.astype(np.float64), c.astype(np.float64))
+    np.testing.assert_array_equal(got, want.astype(np.float32))

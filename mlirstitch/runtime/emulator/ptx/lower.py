@@ -131,6 +131,7 @@ class _Lowering:
         self.variables: dict[str, Variable] = {}
         self._inlined = 0
         self._negations = 0
+        self._conversions = 0
         self._prefix = ""
         self._parameters: dict[str, str] = {}
         self._own: dict[str, Variable] = {}
@@ -268,6 +269,9 @@ class _Lowering:
     def _instruction(self, statement: Statement) -> None:
         split = opcodes.split_mnemonic(statement.mnemonic)
         op, operands = split.op, list(statement.operands)
+        if op in ("add", "sub", "fma") and split.types in (("f32", "f16"), ("f32", "bf16")):
+            operands[1:-1] = [self._widened(statement, split.types[1], value) for value in operands[1:-1]]
+            split = replace(split, types=("f32",))
         if op == "mov" and len(operands) == 2:
             if isinstance(operands[0], Vector):
                 op = "unpack"
@@ -308,6 +312,16 @@ class _Lowering:
         if op == "prmt" and not split.modifiers:
             inputs = _selected(inputs)
         self._emit(statement, op, split.modifiers, split.types, outputs, tuple(inputs), split.vector)
+
+    def _widened(self, statement: Statement, narrow: str, operand: Operand) -> Register:
+        """A float32 register that holds a narrower operand, which an instruction of mixed precision converts itself.
+
+        Such an instruction (PTX 8.6, sm_100) rounds once, as the conversion is exact.
+        """
+        self._conversions += 1
+        target = Register(f"widened{self._conversions}", "f32")
+        self._emit(statement, "cvt", (), ("f32", narrow), (self._register(target),), (self._input(operand),))
+        return target
 
     def _negation(self, statement: Statement, operand: Negated) -> Register:
         """A register that holds the negated predicate, written by an instruction of its own."""
