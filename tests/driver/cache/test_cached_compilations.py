@@ -83,6 +83,22 @@ def test_an_edit_around_the_kernels_compiles_but_does_not_assemble(tmp_path: Pat
     assert found.launch_plan.signature.inputs[0].name == "other"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("linalg.exp", "linalg.log"),
+        lambda text: text.replace("<8x", "<4x"),
+        lambda text: text.replace("f32", "f16"),
+    ],
+    ids=["op", "shape", "dtype"],
+)
+def test_other_kernels_of_the_same_names_get_their_own_code(change, tmp_path: Path) -> None:
+    compile(TEXT, cache=str(tmp_path))
+    for options in ({}, {"target": "sm_80"}):
+        expected = compile(change(TEXT), cache="off", **options)
+        assert compile(change(TEXT), cache=str(tmp_path), **options).ptx == expected.ptx
+
+
 def test_source_lines_are_those_of_the_program_that_is_compiled(tmp_path: Path) -> None:
     def lines(text: str) -> list[str]:
         return [op["line"] for op in compile(text, cache=str(tmp_path)).report["clusters"][0]["ops"]]
