@@ -107,21 +107,33 @@ class Tuner:
         return _decode(content) if content is not None else None
 
     def _tune(self, function: ir.Operation, target: Target, key: str, title: str) -> Tuning:
-        cost = cost_for(function)
         schedules = self._schedules(function, target)
+        cost = cost_for(function)
+        try:
+            tuning = self._compare(function, schedules, target, cost, title)
+        except MlirstitchError:
+            if cost == ESTIMATED:
+                raise
+            # It does not run on the values it was given: that says nothing about those of the user.
+            tuning = self._compare(function, schedules, target, ESTIMATED, title)
+        if self._store is not None:
+            self._store.put(KIND, key, _encode(tuning))
+        return tuning
+
+    def _compare(
+        self, function: ir.Operation, schedules: list[Schedule], target: Target, cost: str, title: str
+    ) -> Tuning:
+        """The cost of every schedule that has one; raises what the first one, the compiler's own choice, raises."""
+        evaluate = self._counted if cost == COUNTED else estimated_seconds
         tried: list[Tried] = []
         for number, schedule in enumerate(schedules):
             self._on_progress(f"{title}, schedule {number + 1} of {len(schedules)}")
-            evaluate = self._counted if cost == COUNTED else estimated_seconds
             try:
                 tried.append(Tried(schedule, round(evaluate(function, schedule, target) / _PICO)))
             except MlirstitchError:
                 if number == 0:
-                    raise  # the compiler's own choice: an error of the program, not of a guess
-        tuning = Tuning(cost, tuple(tried))
-        if self._store is not None:
-            self._store.put(KIND, key, _encode(tuning))
-        return tuning
+                    raise
+        return Tuning(cost, tuple(tried))
 
     def _schedules(self, function: ir.Operation, target: Target) -> list[Schedule]:
         """The compiler's own choice, then the candidates that the latency evaluator likes best."""
