@@ -26,7 +26,10 @@ PAIRED_LANES = 8
 
 @dataclass(frozen=True)
 class Lanes:
-    """The threads that fold: ``count`` (a power of two) neighbours of a warp; ``number`` (index type) is this one's."""
+    """The threads that fold: ``count`` (a power of two) neighbours of a warp.
+
+    ``number`` (index type) is this one's place among them, or in the warp.
+    """
 
     builder: Builder
     count: int
@@ -35,7 +38,10 @@ class Lanes:
     @property
     def in_upper_half(self) -> Value:
         """Whether this thread is in the half that carries on with the second of two reductions."""
-        return self.builder.compare("uge", self.number, self.builder.index_constant(self.count // 2))
+        builder, half = self.builder, self.builder.index_constant(self.count // 2)
+        if self.count == WARP:
+            return builder.compare("uge", self.number, half)
+        return builder.compare("ne", builder.arith("andi", self.number, half), builder.index_constant(0))
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,8 @@ def fold_threads(
 ) -> list[Partial]:
     """Fold scalars of ``threads`` (a power of two) threads; every one of them gets the results, in order.
 
-    Up to a warp, ``lane`` is the thread's number among those that fold; beyond, the threads are a block, and ``lane``
-    and ``warp`` are its place in the warp and the warp's number. All of index type. ``shared`` makes a buffer in shared
+    Up to a warp, ``lane`` is the thread's number among those that fold, or its place in the warp; beyond, the threads
+    are a block, and ``lane`` and ``warp`` are its place in the warp and the warp's number. All of index type. ``shared`` makes a buffer in shared
     memory (elements, type); each reduction has slots of its own, so nothing is overwritten while it is still read.
     """
     builder = folds[0][0].builder

@@ -154,3 +154,35 @@ func.func @f(%a: {full}, %b: {flat}) -> ({full}, {row}, tensor<f32>) {{
   }} -> tensor<f32>
   return %q, %s, %u : {full}, {row}, tensor<f32>
 }}"""
+
+
+def paired_rows(rows: int, cols: int) -> str:
+    """``s = sum(x, 1)`` and ``q = sum(x * x, 1)``, which fold together, and the total of s; returns all three."""
+    full, row = f"tensor<{rows}x{cols}xf32>", f"tensor<{rows}xf32>"
+    return f"""{MAPS}func.func @f(%a: {full}) -> ({row}, {row}, tensor<f32>) {{
+  %zero = arith.constant 0.0 : f32
+  %er = tensor.empty() : {row}
+  %et = tensor.empty() : tensor<f32>
+  %zr = linalg.fill ins(%zero : f32) outs(%er : {row}) -> {row}
+  %zt = linalg.fill ins(%zero : f32) outs(%et : tensor<f32>) -> tensor<f32>
+  %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a : {full}) outs(%zr : {row}) {{
+  ^bb0(%x: f32, %acc: f32):
+    %r = arith.addf %x, %acc : f32
+    linalg.yield %r : f32
+  }} -> {row}
+  %q = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a : {full}) outs(%zr : {row}) {{
+  ^bb0(%x: f32, %acc: f32):
+    %p = arith.mulf %x, %x : f32
+    %r = arith.addf %p, %acc : f32
+    linalg.yield %r : f32
+  }} -> {row}
+  %t = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
+      ins(%s : {row}) outs(%zt : tensor<f32>) {{
+  ^bb0(%x: f32, %acc: f32):
+    %r = arith.addf %x, %acc : f32
+    linalg.yield %r : f32
+  }} -> tensor<f32>
+  return %s, %q, %t : {row}, {row}, tensor<f32>
+}}"""

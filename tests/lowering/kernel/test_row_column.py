@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_harness import build, moved_bytes, random_array, reason, reference
-from row_column_programs import both_argmax, divided_rows, scaled_rows
+from row_column_programs import both_argmax, divided_rows, paired_rows, scaled_rows
 
 from mlirstitch.driver.ptxas import check
 from mlirstitch.errors import PassError
@@ -35,6 +35,15 @@ def test_rows_columns_and_totals_of_any_size_and_type(rows, cols, element, colum
     for got, expected in zip(built.run([x]), reference(text, [x]), strict=True):
         close(got, expected, TOLERANCE[element])
     assert moved_bytes(built) == built.traffic
+
+
+@pytest.mark.parametrize("cols", [8, 16, 31, 32, 33, 64, 128, 300])
+def test_reductions_that_fold_as_a_pair_do_so_in_every_row_of_a_warp(cols):
+    text = paired_rows(37, cols)
+    x = random_array(np.random.default_rng(0), (37, cols), "f32")
+    built = build(text, "row_column")
+    for got, expected in zip(built.run([x], seed=1, sanitize=True), reference(text, [x]), strict=True):
+        close(got, expected, 1e-5)
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16"])
