@@ -65,7 +65,7 @@ class GreedyRun:
         kept = kept_together(graph)
         contract_kept(graph, kept, self.contraction, target)
         self.kept = frozenset(node for wanted in kept for node in wanted.nodes)
-        asked = contract_asked(graph, judge.requests, self.contraction, target)
+        asked = contract_asked(graph, judge.requests, self.contraction, target, self.kept)
         self.preset = self.kept | asked
         for node in sorted(asked.union(*(wanted.nodes for wanted in kept if len(wanted.nodes) > 1))):
             judge.routines.pop(node, None)

@@ -6,7 +6,7 @@ that no template can compute, or that cannot run as one kernel because of what l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -74,11 +74,14 @@ def contract_kept(graph: Graph, kept: Sequence[Kept], contraction: Contraction, 
             name = contraction.merge(name, other)
 
 
-def contract_asked(graph: Graph, requests: Requests, contraction: Contraction, target: Target) -> frozenset[int]:
+def contract_asked(
+    graph: Graph, requests: Requests, contraction: Contraction, target: Target, kept: Collection[int]
+) -> frozenset[int]:
     """Make each set that :class:`Requests` wants together, with what lies between, a cluster that others may join.
 
-    Returns the nodes of all of them. Raises :class:`PassError` if another request wants some of them apart, if no
-    template computes a set, or if it needs results of an op that needs its own.
+    ``kept`` are nodes of clusters that stay as they are. Returns the nodes of all sets. Raises :class:`PassError` if
+    another request wants some of them apart or as they are, if no template computes a set, or if it needs results of an
+    op that needs its own.
     """
     found: set[int] = set()
     for name, wanted in requests.together.items():
@@ -87,6 +90,9 @@ def contract_asked(graph: Graph, requests: Requests, contraction: Contraction, t
         against = requests.why_apart(nodes)
         if against:
             raise _refuse_asked(graph, wanted, request, f"{against} is asked for too")
+        held = [node for node in nodes if node in kept]
+        if held:
+            raise _refuse_asked(graph, wanted, request, f"stitch.cluster keeps {_listed(graph, held)} as it is")
         template, reasons = find_template(graph.cluster(nodes), target)
         if template is None:
             raise _refuse_asked(graph, wanted, request, f"no kernel template can compute them together: {reasons}")
