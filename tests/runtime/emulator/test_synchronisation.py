@@ -251,12 +251,13 @@ def test_the_cluster_a_kernel_declares_is_taken_and_enforced() -> None:
         run(text, [out], block=1, grid=3)
 
 
-def test_nans_of_either_sign_are_one_value() -> None:
+@pytest.mark.parametrize("other", [0xFFC00000, 0x7FFF0000, 0xFFFF0000])
+def test_nans_of_either_sign_or_made_by_bfloat16_are_one_value(other: int) -> None:
     """Odd threads add the NaN first and even ones last, so the sign that is kept differs: still no race."""
     body = """ld.global.b32 %r1, [%a0]; ld.global.b32 %r2, [%a0+4]; and.b32 %r3, %r0, 1; setp.eq.u32 %p1, %r3, 0;
 selp.b32 %r4, %r1, %r2, %p1; selp.b32 %r5, %r2, %r1, %p1; add.f32 %r6, %r4, %r5; mov.u32 %r7, tile;
 st.shared.b32 [%r7], %r6; st.global.b32 [%a1], %r6;"""
-    nans = np.array([0x7FC00000, 0xFFC00000], np.uint32)
+    nans = np.array([0x7FC00000, other], np.uint32)
     out = np.zeros(1, np.float32)
     _run(body, [nans, out], block=64, sanitize=True)
     assert np.isnan(out).all()

@@ -192,19 +192,22 @@ def _bytes_of(chunk: Chunk, lanes: Lanes, site: Site, values: Sequence[Array]) -
     return np.concatenate([c.view(np.uint8).reshape(c.size, c.dtype.itemsize) for c in columns], axis=1)
 
 
-_NAN_WORDS = np.array([0xFE00, 0xFFC0, 0xFFF8], np.uint16)
-"""Upper 16 bits of the NaNs that arithmetic makes, sign set: of f16, of bf16 and f32, of f64."""
+_NAN_WORDS = {0xFE00: 0x7E00, 0xFFC0: 0x7FC0, 0xFFF8: 0x7FF8, 0x7FFF: 0x7FC0, 0xFFFF: 0x7FC0}
+"""Upper 16 bits of the NaNs that arithmetic makes, and which stand for the same NaN: with the sign set, of f16, of bf16
+and f32, of f64; and of bf16 as conversions and sums make it, which widens to a float32 other than that of ``0 / 0``."""
 
 
 def _comparable(stored: Array) -> Array:
-    """Stored bytes without the signs of NaNs: ``a + b`` and ``b + a`` are the same value, whichever NaN is kept."""
+    """Stored bytes with one bit pattern for NaN: ``a + b`` and ``b + a`` are the same value, whichever NaN is kept."""
     if stored.shape[1] % 2 or not stored.size:
         return stored
     words = np.ascontiguousarray(stored).view(np.uint16)
-    signed = np.isin(words, _NAN_WORDS)
-    if not signed.any():
+    if not np.isin(words, list(_NAN_WORDS)).any():
         return stored
-    return np.where(signed, words & np.uint16(0x7FFF), words).view(np.uint8)
+    found = words
+    for word, same in _NAN_WORDS.items():
+        found = np.where(words == word, np.uint16(same), found)
+    return found.view(np.uint8)
 
 
 def _different(before: Array, after: Array, width: int, grain: int) -> Array:
