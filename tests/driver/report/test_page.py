@@ -136,10 +136,13 @@ def test_bundle_without_a_report_still_has_a_page() -> None:
     assert list(tree.iter("code"))
 
 
-def test_predicted_time_and_registers_are_shown_where_the_report_has_them() -> None:
+def test_predicted_time_registers_and_tuning_are_shown_where_the_report_has_them() -> None:
     report = json.loads(json.dumps(bundle("xent_fwd_bwd").report))
     report["clusters"][0].update(predicted_seconds=1.25e-5, registers=41)
+    tried = [{"schedule": "row: here", "cost": "counted", "picoseconds": 2500000, "chosen": True}]
+    report["clusters"][0]["tuned"] = tried
     text = render(replace(bundle("xent_fwd_bwd"), report=report), "x")
+    assert "2.5 us" in text
     assert "12.5 us" in text
     assert "about 41 a thread" in text
 

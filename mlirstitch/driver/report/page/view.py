@@ -10,6 +10,7 @@ from typing import Any
 
 from mlirstitch.driver.bench.ptx_figures import figures_of, kernel_texts
 from mlirstitch.driver.report.explain import Kernel, kernels
+from mlirstitch.driver.report.explain_text import tuned_text
 from mlirstitch.driver.report.page.picture import Box, Line, Picture, draw
 from mlirstitch.driver.report.quantities import byte_size, count, seconds
 from mlirstitch.driver.report.summary import summarise
@@ -270,6 +271,8 @@ def _cluster_facts(cluster: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "launches saved", str(cluster["launches_saved"])
     if cluster["shared_bytes"]:
         yield "dynamic shared memory", byte_size(cluster["shared_bytes"])
+    if cluster.get("tuned"):
+        yield "tuned", tuned_text(cluster["tuned"])
     if cluster.get("registers"):
         yield "registers", f"about {cluster['registers']} a thread"
     if cluster.get("predicted_seconds"):
