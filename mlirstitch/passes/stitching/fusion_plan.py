@@ -21,6 +21,7 @@ class Rule(StrEnum):
     RECOMPUTE = "recompute"
     LIMIT = "limit"
     SHARED = "shared"
+    ELSEWHERE = "elsewhere"
     KEPT = "kept"
     ASKED = "asked"
 
@@ -33,6 +34,7 @@ RULES = {
     Rule.RECOMPUTE: "the consumer would compute elements of the producer several times",
     Rule.LIMIT: "the kernel would have too many ops or arguments",
     Rule.SHARED: "others read the tensor too, or @main returns it, so it is stored once and not computed again",
+    Rule.ELSEWHERE: "both save more in kernels with their other neighbours",
     Rule.KEPT: "stitch.cluster in the input says which ops one of the two kernels computes",
     Rule.ASKED: "a request keeps them apart",
 }

@@ -124,6 +124,8 @@ class GreedyRun:
 
     def _merge_all(self, nodes: list[int]) -> bool:
         """Merge ascending nodes into one cluster if a template takes them."""
+        if len(nodes) == 1:
+            return True
         if self._encloses_kept(nodes) or self.judge.why_no_stitch(nodes) is not None:
             return False
         name = nodes[0]
@@ -286,6 +288,11 @@ class GreedyRun:
                 found.add(node)
         return found
 
+    def _by_choice(self, value: ir.Value, producer: int, reader: set[int]) -> Rule:
+        """Why a tensor goes through memory although one kernel could make and read it."""
+        stored = producer in self.graph.returned or any(node not in reader for node in self.readers[value])
+        return Rule.SHARED if stored else Rule.ELSEWHERE
+
     # What a user is told
 
     def _pairs_apart(self, sets: dict[int, set[int]]) -> list[Apart]:
@@ -301,7 +308,7 @@ class GreedyRun:
                         continue
                     source = home[producer]
                     if source not in reasons:
-                        reasons[source] = self._why_apart(source, name) or (Rule.SHARED, "")
+                        reasons[source] = self._why_apart(source, name) or (self._by_choice(value, producer, nodes), "")
                     rule, detail = reasons[source]
                     found.append(Apart(producer, node, rule, detail, str(value.type), tensor_bytes(value)))
         return found
