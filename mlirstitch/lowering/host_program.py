@@ -147,8 +147,10 @@ class _Reader:
         strides = stitch.ROUTINE_STRIDES.get(op) or (None,) * len(operands)
         offsets = stitch.ROUTINE_OFFSETS.get(op) or (0,) * len(operands)
         for operand, steps, offset in zip(operands, strides, offsets, strict=True):
-            if steps is not None and list(steps) != _contiguous(operand["shape"]):
-                operand["strides"] = list(steps)
+            contiguous = _contiguous(operand["shape"])
+            whole = math.prod(operand["shape"]) == self.buffers[operand["buffer"]].elements
+            if (steps is not None and list(steps) != contiguous) or not whole:
+                operand["strides"] = list(steps or contiguous)
             if offset:
                 operand["offset"] = offset
         epilogue = stitch.ROUTINE_EPILOGUE.get(op)

@@ -261,11 +261,11 @@ class _Matcher:
             addend = FormOperand(source, total.addend.offset, result.dims, extents, strides)
         bias_strides = ((m[0], m[1][3]), (n[0], n[1][3]))
         if total.bias is not None:
-            dim, (extent, stride) = next(
-                ((dim, walk) for dim, walk in zip((rows, columns), bias_strides, strict=True) if walk[1]),
-                (columns, (1, 1)),
+            across = runs_along_rows(d)
+            dim, (extent, stride) = (columns, bias_strides[1]) if across else (rows, bias_strides[0])
+            bias = operand(
+                self.inputs[total.bias.source], total.bias.offset, [(dim, extent, stride if extent > 1 else 1)]
             )
-            bias = operand(self.inputs[total.bias.source], total.bias.offset, [(dim, extent, stride)])
         return _Call(
             (
                 operand(self.inputs[left.source], left.offset, a_dims),
@@ -303,7 +303,7 @@ class _Matcher:
                 reason = "what is added has another type than the product"
         if total.bias is not None and reason is None:
             along, across = call.bias_strides[::-1] if runs_along_rows(d) else call.bias_strides
-            if call.bias_varies_in_batch or across[1] or along[1] not in (0, 1):
+            if call.bias_varies_in_batch or across[1] or (along[1] != 1 and along[0] != 1):
                 reason = "a bias is one vector, along the adjacent elements of the result"
         if reason:
             raise NoEpilogue(reason)

@@ -70,13 +70,25 @@ class Partition:
             added.append(number)
         for number in added:
             for node in self.clusters[number]:
-                self._link(number, self._graph.predecessors[node], self._before, self._after)
-                self._link(number, self._graph.successors[node], self._after, self._before)
+                self._link(number, self._placed(node, self._graph.predecessors), self._before, self._after)
+                self._link(number, self._placed(node, self._graph.successors), self._after, self._before)
         return added
+
+    def _placed(self, node: int, edges: Sequence[Sequence[int]]) -> list[int]:
+        """Nodes of clusters next to a node. Those in no cluster, since every reader computes them, are seen through."""
+        found: list[int] = []
+        stack = list(edges[node])
+        while stack:
+            other = stack.pop()
+            if other in self._owner:
+                found.append(other)
+            else:
+                stack += edges[other]
+        return found
 
     def _link(self, number: int, nodes: Iterable[int], to: dict[int, set[int]], back: dict[int, set[int]]) -> None:
         for node in nodes:
-            other = self._owner.get(node, number)
+            other = self._owner[node]
             if other != number:
                 to[number].add(other)
                 back[other].add(number)
