@@ -299,6 +299,9 @@ class PointwiseOp:
         units = dtype.function_units + 2 if function.units is None else function.units
         if function.jumps or name in ("sigmoid",):
             units = function.units or 1.0
+        if name == "sigmoid" and dtype.name == "float16":
+            # Here exp(-x) may exceed 65504, and the program divides by infinity.
+            carried = carried + torch.where(values[0] - errors[0] < -11.0, truth, 0.0)
         scale = function.scale(*values) if function.scale is not None else None
         return [rounded(truth, carried, dtype, units, scale)]
 
