@@ -69,8 +69,12 @@ function start() {
   const $ = (name) => document.getElementById(name);
   let chosen = [];
 
-  function choose(id) {
-    chosen = chosen.includes(id) ? chosen.filter((other) => other !== id) : chosen.slice(-1).concat(id);
+  function toggle(id) {
+    choose(chosen.includes(id) ? chosen.filter((other) => other !== id) : chosen.slice(-1).concat(id));
+  }
+
+  function choose(ids) {
+    chosen = ids;
     document.querySelectorAll(".chosen").forEach((element) => element.classList.remove("chosen"));
     chosen.forEach((name) => document.querySelectorAll(`[data-op="${name}"]`).forEach((e) => e.classList.add("chosen")));
     $("answer").hidden = chosen.length === 0;
@@ -84,7 +88,7 @@ function start() {
   }
 
   function act(element) {
-    if (element.dataset.op !== undefined) choose(element.dataset.op);
+    if (element.dataset.op !== undefined) toggle(element.dataset.op);
     else if (element.dataset.cluster !== undefined) {
       history.replaceState(null, "", "#cluster-" + element.dataset.cluster);
       open($("cluster-" + element.dataset.cluster));
@@ -123,7 +127,7 @@ function start() {
     if (link) open($(link.getAttribute("href").slice(1)));
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") { chosen = []; $("answer").hidden = true; }
+    if (event.key === "Escape") choose([]);
     if ((event.key === "Enter" || event.key === " ") && event.target.matches("g.box")) { event.preventDefault(); act(event.target); }
   });
   const near = (event, on) => {
@@ -136,7 +140,7 @@ function start() {
   document.addEventListener("pointerout", (event) => near(event, false));
   let waiting = 0;
   $("search").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(filter, 80); });
-  $("forget").addEventListener("click", () => { choose(chosen[0]); chosen = []; $("answer").hidden = true; document.querySelectorAll(".chosen").forEach((e) => e.classList.remove("chosen")); });
+  $("forget").addEventListener("click", () => choose([]));
   $("open-all").addEventListener("click", () => document.querySelectorAll("details.cluster").forEach((e) => { e.open = true; }));
   $("close-all").addEventListener("click", () => document.querySelectorAll("details.cluster").forEach((e) => { e.open = false; }));
   $("theme").addEventListener("click", () => {
