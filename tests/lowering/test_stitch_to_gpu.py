@@ -178,7 +178,7 @@ MAIN = """
     %a = call @c(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("model.py":3:0)
     return %a : tensor<4x8xf32>
   }"""
-SHARED_TOO_LARGE = (
+SHARED_OF_NO_USE = (
     ', stitch.schedule = {template = "elementwise", grid = array<i64: 1, 1, 1>, block = array<i64: 32, 1, 1>, '
     "shared_bytes = 999999 : i64}"
 )
@@ -195,9 +195,9 @@ SHARED_TOO_LARGE = (
             "cannot be the name of a kernel",
             "",
         ),
-        (MAIN + cluster("c", attributes=SHARED_TOO_LARGE), False, "shared memory per block is 999999", "model.py:3"),
+        (MAIN + cluster("c", attributes=SHARED_OF_NO_USE), False, "shared_bytes is 999999, not 0", ""),
         (
-            MAIN + cluster("c", attributes=SHARED_TOO_LARGE.replace("elementwise", "magic")),
+            MAIN + cluster("c", attributes=SHARED_OF_NO_USE.replace("elementwise", "magic")),
             False,
             "no kernel template is named 'magic'",
             "",
@@ -254,6 +254,6 @@ def test_what_a_template_refuses_is_shown_at_the_users_line(monkeypatch: pytest.
 
 
 def test_a_template_that_does_not_apply_is_refused_with_the_cluster() -> None:
-    body = MAIN + cluster("c", attributes=SHARED_TOO_LARGE.replace("elementwise", "row"))
+    body = MAIN + cluster("c", attributes=SHARED_OF_NO_USE.replace("elementwise", "row"))
     with pytest.raises(PassError, match="kernel of @c"):
         converted(body, scheduled=False)
