@@ -80,6 +80,12 @@ def test_reachability_holds_in_a_window_of_some_nodes() -> None:
     assert window.reach(mask_of([1])) == (mask_of([1, 2]), mask_of([0, 1]))
 
 
+def test_a_window_sees_dependences_through_ops_that_every_reader_computes() -> None:
+    window = Window(_two_branches(), [0, 3, 4], hidden=[1, 2])
+    assert window.successors == ((1,), (2,), ())
+    assert window.reach(mask_of([0])) == (mask_of([0, 1, 2]), mask_of([0]))
+
+
 # The beam -------------------------------------------------------------------------------------------------------------
 
 

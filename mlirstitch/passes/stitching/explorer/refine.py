@@ -113,7 +113,7 @@ class Refinement:
         if len(numbers) < 2:
             return []
         clusters = [self._partition.clusters[number] for number in sorted(numbers)]
-        window = Window(self._graph, (node for nodes in clusters for node in nodes))
+        window = Window(self._graph, (node for nodes in clusters for node in nodes), self._legality.hidden)
         place = {node: index for index, node in enumerate(window.nodes)}
         parts = tuple(sorted(tuple(place[node] for node in nodes) for nodes in clusters))
         key = self._key(window, parts)

@@ -6,7 +6,7 @@ machine words each (V / 64 for V nodes).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mlirstitch.passes.stitching.graph import Graph, reachability
@@ -39,7 +39,8 @@ class Pattern:
 
 
 class Window:
-    """Nodes of a graph; no path between two of them may leave the window.
+    """Nodes of a graph; no path between two of them may leave the window, but through ``hidden`` nodes, which every
+    reader computes for itself: what such a path connects depends on each other as if they were not there.
 
     Attributes:
         nodes: numbers of the nodes in the graph, ascending. A node's place is its index here; places are topological.
@@ -47,11 +48,11 @@ class Window:
         below, above: for every place the nodes reachable from it, and those it is reachable from, itself included.
     """
 
-    def __init__(self, graph: Graph, nodes: Iterable[int]) -> None:
+    def __init__(self, graph: Graph, nodes: Iterable[int], hidden: Collection[int] = frozenset()) -> None:
         self.nodes = tuple(sorted(nodes))
         place = {node: index for index, node in enumerate(self.nodes)}
-        self.successors = _inside(graph.successors, self.nodes, place)
-        self.predecessors = _inside(graph.predecessors, self.nodes, place)
+        self.successors = _inside(graph.successors, place, hidden)
+        self.predecessors = _inside(graph.predecessors, place, hidden)
         self.below = tuple(reachability(self.successors))
         backwards = [[len(self.nodes) - 1 - other for other in others] for others in reversed(self.predecessors)]
         self.above = tuple(_mirrored(mask, len(self.nodes)) for mask in reversed(reachability(backwards)))
@@ -99,8 +100,22 @@ def mask_of(found: Iterable[int]) -> int:
     return mask
 
 
-def _inside(edges: Sequence[Sequence[int]], nodes: Sequence[int], place: dict[int, int]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(place[other] for other in edges[node] if other in place) for node in nodes)
+def _inside(
+    edges: Sequence[Sequence[int]], place: dict[int, int], hidden: Collection[int]
+) -> tuple[tuple[int, ...], ...]:
+    """For every place the places next to it, hidden nodes looked through; ascending."""
+    found: list[tuple[int, ...]] = []
+    for node in place:
+        reached: set[int] = set()
+        stack = [node]
+        while stack:
+            for other in edges[stack.pop()]:
+                if other in place:
+                    reached.add(place[other])
+                elif other in hidden:
+                    stack.append(other)
+        found.append(tuple(sorted(reached)))
+    return tuple(found)
 
 
 def _mirrored(mask: int, count: int) -> int:
