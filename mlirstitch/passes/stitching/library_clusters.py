@@ -26,6 +26,8 @@ def take_up_neighbours(graph: Graph, judge: Judge, contraction: Contraction, fix
 
     The nodes taken become anchors of ``judge``, so that no other kernel takes them.
     """
+    if not judge.routines:
+        return
     run = _Neighbourhood(graph, judge, contraction, fixed)
     for node in sorted(judge.routines):
         if node not in fixed:
