@@ -299,12 +299,13 @@ class _Matcher:
             reason = why_not_addressed(c)
             if reason is None and runs_along_rows(c) != runs_along_rows(d):
                 reason = "what is added lies transposed to the result"
-            if reason is None and element_type(self.inputs[total.addend.source]) != element_type(self.product):
-                reason = "what is added has another type than the product"
         if total.bias is not None and reason is None:
             along, across = call.bias_strides[::-1] if runs_along_rows(d) else call.bias_strides
             if call.bias_varies_in_batch or across[1] or (along[1] != 1 and along[0] != 1):
                 reason = "a bias is one vector, along the adjacent elements of the result"
+        for leaf in (total.addend, total.bias):
+            if leaf is not None and element_type(self.inputs[leaf.source]) != element_type(call.operands[2].value):
+                reason = reason or "what is added has another type than the result"
         if reason:
             raise NoEpilogue(reason)
 

@@ -28,7 +28,15 @@ def test_half_precision_gives_the_numbers_of_eager(dtype):
 
 def test_library_calls_give_the_numbers_of_eager():
     rows = check(BenchRequest(("bert_layer", "crnn"), library="auto"))
+    assert rows["bert_layer"]["launches"]["memory_bound"] == 4
     assert rows["bert_layer"]["launches"]["compute_bound"] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_library_calls_of_every_workload_give_the_numbers_of_eager(dtype):
+    models = [name for name in workloads.names() if workloads.get(name).group != "micro"]
+    check(BenchRequest(tuple(models), dtype=dtype, library="auto"))
 
 
 @pytest.mark.slow

@@ -139,6 +139,16 @@ def test_clusters_around_another_are_not_convex_without_it() -> None:
     assert not partition.is_convex([added[0], added[2]])
 
 
+def test_a_path_through_what_every_reader_computes_counts() -> None:
+    text = Text(x="4x8")
+    value = "%x"
+    for op in ("math.exp", "arith.negf", "math.exp", "math.exp"):
+        value = text.map(op, value)
+    partition = Partition(_graph(text.module(value)), [[0], [2], [3]])  # node 1 is in every cluster that reads it
+    assert partition.neighbours(0) == [1]
+    assert not partition.is_convex([0, 2])
+
+
 # Whole functions ------------------------------------------------------------------------------------------------------
 
 
