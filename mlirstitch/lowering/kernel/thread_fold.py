@@ -67,8 +67,9 @@ def fold_threads(
     """Fold scalars of ``threads`` (a power of two) threads; every one of them gets the results, in order.
 
     Up to a warp, ``lane`` is the thread's number among those that fold, or its place in the warp; beyond, the threads
-    are a block, and ``lane`` and ``warp`` are its place in the warp and the warp's number. All of index type. ``shared`` makes a buffer in shared
-    memory (elements, type); each reduction has slots of its own, so nothing is overwritten while it is still read.
+    are a block, and ``lane`` and ``warp`` are its place in the warp and the warp's number. All of index type.
+    ``shared`` makes a buffer in shared memory (elements, type); each reduction has slots of its own, so nothing is
+    overwritten while it is still read.
     """
     builder = folds[0][0].builder
     lanes = Lanes(builder, min(WARP, threads), lane)
