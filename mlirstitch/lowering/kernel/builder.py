@@ -68,6 +68,8 @@ class Builder:
         point = None if entry is None else ir.InsertionPoint(entry)
         self.root = Scope(None, entry, point, False, Fraction(executions))
         self.scope = self.root
+        self.visits: dict[ir.Block, Fraction] = {} if entry is None else {entry: self.root.executions}
+        """How often all threads of the launch together come by a block: ``Scope.executions``."""
         self.location = location
         self.index_type = ir.IndexType.get()
         self.i1 = ir.IntegerType.get_signless(1)
@@ -244,6 +246,7 @@ class Builder:
         if block is not None:
             outer.point = ir.InsertionPoint(op)
             point = ir.InsertionPoint(block)
+            self.visits[block] = count
         self.scope = Scope(outer, block, point, barrier, count)
         try:
             yield

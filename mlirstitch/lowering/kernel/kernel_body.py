@@ -8,8 +8,9 @@ into that. It gets block and thread ids and barriers from the body's builder, so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 from mlir import ir
@@ -73,16 +74,21 @@ class BodyTemplate(Template, Protocol):
 
 @dataclass(eq=False)
 class WholeKernel:
-    """The site of a ``gpu.func`` of its own, at the current insertion point of a ``gpu.module``."""
+    """The site of a ``gpu.func`` of its own, at the current insertion point of a ``gpu.module``.
+
+    ``visits``: how often all threads together come by a block of it.
+    """
 
     cluster: Cluster
     name: str
     function: KernelFunction | None = None
+    visits: Mapping[ir.Block, Fraction] = field(default_factory=dict)
 
     def open(self, program: TensorProgram, schedule: Schedule) -> KernelBody:
         """Create the function."""
         function = self.function = KernelFunction(self.cluster, program, schedule, self.name)
         builder = Builder(function.entry, function.location, math.prod(schedule.grid) * math.prod(schedule.block))
+        self.visits = builder.visits
         return KernelBody(
             builder,
             function.memory,
@@ -98,8 +104,15 @@ def emit_whole(template: BodyTemplate, cluster: Cluster, schedule: Schedule, nam
 
     Raises :class:`PassError` as ``emit_body`` does.
     """
+    return emit_counted(template, cluster, schedule, name, target)[0]
+
+
+def emit_counted(
+    template: BodyTemplate, cluster: Cluster, schedule: Schedule, name: str, target: Target
+) -> tuple[ir.Operation, Mapping[ir.Block, Fraction]]:
+    """:func:`emit_whole`, and how often all threads together come by each block of the kernel."""
     site = WholeKernel(cluster, name)
     moved = template.emit_body(cluster, schedule, site, target)
     if site.function is None:
         raise TypeError(f"template {template.name} did not open its site")
-    return site.function.finish(moved)
+    return site.function.finish(moved), site.visits

@@ -19,12 +19,14 @@ from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
 from mlirstitch.lowering.kernel.builder import Builder
 from mlirstitch.lowering.kernel.evaluate import Evaluator
+from mlirstitch.lowering.kernel.figures import try_figures
 from mlirstitch.lowering.kernel.kernel_body import KernelBody, Site, emit_whole
 from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.reduction_facts import unreachable
 from mlirstitch.lowering.kernel.resources import try_schedule
 from mlirstitch.lowering.kernel.schedule_checks import check_same_schedule
 from mlirstitch.lowering.kernel.tensor_program import Node, TensorProgram
+from mlirstitch.passes.stitching.cost.figures import KernelFigures
 from mlirstitch.passes.stitching.template import MOST_CANDIDATES, Cluster, Schedule
 from mlirstitch.target import Target
 
@@ -147,6 +149,10 @@ class KernelTemplate(ABC, Generic[Space, Layout]):
         except PassError as error:
             return error.message
         return None
+
+    def figures(self, cluster: Cluster, schedule: Schedule, target: Target) -> KernelFigures:
+        """What the kernel asks of the chip. Raises :class:`PassError` where :meth:`refusal` gives a reason."""
+        return try_figures(self, cluster, schedule, target)
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the ``gpu.func`` at the current insertion point (inside a ``gpu.module``) and return it.

@@ -17,12 +17,14 @@ from mlir import ir
 
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
+from mlirstitch.lowering.kernel.figures import try_figures
 from mlirstitch.lowering.kernel.fold import WARP
 from mlirstitch.lowering.kernel.kernel_body import BodyTemplate, KernelBody, Site, emit_whole
 from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.packed_kernel import PackedKernel, PartRange, part_ranges
 from mlirstitch.lowering.kernel.resources import try_schedule
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
+from mlirstitch.passes.stitching.cost.figures import KernelFigures
 from mlirstitch.passes.stitching.graph import tensor_bytes
 from mlirstitch.passes.stitching.independent import independent_parts, join_parts
 from mlirstitch.passes.stitching.template import MOST_CANDIDATES, PACKED, Cluster, Schedule, templates
@@ -84,6 +86,10 @@ class PackedTemplate:
         except PassError as error:
             return error.message
         return None
+
+    def figures(self, cluster: Cluster, schedule: Schedule, target: Target) -> KernelFigures:
+        """What the kernel asks of the chip. Raises :class:`PassError` where :meth:`refusal` gives a reason."""
+        return try_figures(self, cluster, schedule, target)
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""

@@ -67,6 +67,8 @@ class PartBuilder(Builder):
         x, y, z = part.schedule.block
         own = x * y * z
         super().__init__(around.scope.block, around.location, part.blocks * own)
+        around.visits.update(self.visits)
+        self.visits = around.visits
         self._first_block = part.first_block
         self._counted = own if own != threads else None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from mlirstitch.passes.stitching.template import Template
 
 WARP = 32
+TRIAL = "trial"
+"""Name of kernels that are emitted only to see what they take."""
+
 _GRANULE = 8
 """Registers of a thread are handed out in units of so many."""
 
@@ -116,16 +121,28 @@ def try_schedule(template: Template, cluster: Cluster, schedule: Schedule, targe
     Raises:
         PassError: the schedule does not fit the cluster, or the kernel needs more than the chip has.
     """
-    location = cluster.ops[0].location
-    module = ir.Module.create(location)
-    with ir.InsertionPoint(module.body), location:
-        container = ir.Operation.create("gpu.module", attributes={"sym_name": ir.StringAttr.get("trial")}, regions=1)
-        body = container.regions[0].blocks.append()
-    with ir.InsertionPoint(body), location:
-        kernel = template.emit(cluster, schedule, "trial", target)
+    with trial_module(cluster):
+        kernel = template.emit(cluster, schedule, TRIAL, target)
+        return checked_resources(kernel, schedule, target)
+
+
+def checked_resources(kernel: ir.Operation, schedule: Schedule, target: Target) -> Resources:
+    """What a ``gpu.func`` takes. Raises :class:`PassError` if it needs more than the chip has."""
     resources = resources_of(kernel, schedule)
     check_resources(resources, len(ir.ArrayAttr(kernel.attributes["arg_attrs"])), schedule, target)
     return resources
+
+
+@contextmanager
+def trial_module(cluster: Cluster) -> Iterator[None]:
+    """Ops go into a ``gpu.module`` that is thrown away."""
+    location = cluster.ops[0].location
+    module = ir.Module.create(location)
+    with ir.InsertionPoint(module.body), location:
+        container = ir.Operation.create("gpu.module", attributes={"sym_name": ir.StringAttr.get(TRIAL)}, regions=1)
+        body = container.regions[0].blocks.append()
+    with ir.InsertionPoint(body), location:
+        yield
 
 
 def check_resources(resources: Resources, arguments: int, schedule: Schedule, target: Target) -> None:

@@ -18,6 +18,8 @@ from mlirstitch.target import Target
 if TYPE_CHECKING:
     from mlir import ir
 
+    from mlirstitch.passes.stitching.cost.figures import KernelFigures
+
 
 PACKED = "packed"
 """The template that gives independent parts of a cluster a range of blocks each. It saves launches but no bytes, so it
@@ -73,6 +75,10 @@ class Template(Protocol):
 
     def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
         """Why a schedule that names this template does not fit the cluster, or None if it does."""
+        ...
+
+    def figures(self, cluster: Cluster, schedule: Schedule, target: Target) -> KernelFigures:
+        """What the kernel of a schedule asks of the chip. Raises PassError where :meth:`refusal` gives a reason."""
         ...
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:

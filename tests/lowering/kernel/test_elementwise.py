@@ -292,6 +292,7 @@ def test_every_chip_gets_a_kernel(chip):
 
 def test_aliasing_arguments_lose_the_promise_not_to_alias():
     text, _ = binary((8, 64), (0, 1), (1,), "f32")
+    text = text.replace("-> tensor<8x64xf32> {", "-> tensor<8x64xf32> attributes {stitch.cluster} {", 1)
     aliased = text.replace("%a: tensor<8x64xf32>", "%a: tensor<8x64xf32> {stitch.noalias = false}")
     assert build(text, "elementwise").gpu_text.count("llvm.noalias") == 3
     assert build(aliased, "elementwise").gpu_text.count("llvm.noalias") == 2

@@ -1,0 +1,212 @@
+"""How many PTX instructions, by class, an op of a ``gpu.func`` becomes: a model, fitted once to what LLVM 22 prints.
+
+Functions of libdevice are counted as they are inlined, one element at a time (the likely side of their branches). Where
+PTX has one instruction for several elements, those of a vector share it: two halves in arithmetic, a vector of up to 16
+bytes in an access. Arithmetic on indices is what LLVM leaves of it: products and sums merge into multiply-adds and into
+the offsets of accesses, so that each op counts for less than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlir import ir
+
+Counts = Mapping[str, float]
+
+_FLOAT: Counts = {"float": 1}
+_INTEGER: Counts = {"integer": 1}
+_NOTHING: Counts = {}
+
+_MATH_32: dict[str, Counts] = {
+    "exp": {"float": 6, "integer": 1, "convert": 1, "move": 0.5, "special": 1},
+    "exp2": {"special": 1},
+    "expm1": {"float": 18, "move": 6, "convert": 1, "special": 1},
+    "tanh": {"float": 11, "integer": 2, "move": 2, "special": 2},
+    "erf": {"float": 12, "integer": 2, "move": 10, "control": 1, "special": 1},
+    "log": {"float": 16, "integer": 4, "move": 4, "convert": 1},
+    "log1p": {"float": 16, "integer": 6, "move": 3, "convert": 1},
+    "sin": {"float": 12, "integer": 5, "move": 5.5, "control": 1, "convert": 2},
+    "cos": {"float": 12, "integer": 5, "move": 5.5, "control": 1, "convert": 2},
+    "powf": {"float": 60, "integer": 9, "move": 7, "control": 6, "convert": 4, "special": 1},
+    "sqrt": {"special": 1},
+    "rsqrt": {"special": 1},
+    "floor": {"convert": 1},
+    "ceil": {"convert": 1},
+    "trunc": {"convert": 1},
+    "round": {"convert": 1, "float": 4, "move": 1},
+    "roundeven": {"convert": 1},
+    "absf": _FLOAT,
+    "copysign": {"integer": 1},
+    "fma": _FLOAT,
+}
+"""Functions of 32-bit floats; halves are computed so."""
+
+_MATH_64: dict[str, Counts] = {
+    "exp": {"double": 16, "integer": 2.5, "move": 5.5, "control": 1, "convert": 0.5},
+    "exp2": {"double": 17, "integer": 2.5, "move": 6, "control": 1, "convert": 0.5},
+    "expm1": {"double": 20, "integer": 7.5, "move": 12, "control": 2, "convert": 0.5},
+    "tanh": {"double": 36, "integer": 4.5, "move": 9, "control": 3, "convert": 4.5, "special": 2},
+    "erf": {"double": 46, "integer": 2, "move": 5.5, "convert": 4, "special": 1},
+    "log": {"double": 29, "integer": 11.5, "move": 13, "control": 3, "convert": 0.5, "special": 1},
+    "log1p": {"double": 48, "integer": 12.5, "move": 14, "control": 5, "convert": 0.5, "special": 1},
+    "sin": {"double": 15, "integer": 11.5, "move": 6, "control": 2, "convert": 2.5, "load_global": 3},
+    "cos": {"double": 15, "integer": 11.5, "move": 6, "control": 2, "convert": 2.5, "load_global": 3},
+    "powf": {"double": 94, "integer": 29, "move": 54, "control": 4, "convert": 1.5, "special": 1},
+    "absf": {"double": 1},
+    "fma": {"double": 1},
+}
+
+_OTHER_MATH: Counts = {"float": 20, "integer": 5, "move": 5, "special": 1}
+"""A function that stands in no table."""
+
+_APPROXIMATE: dict[str, Counts] = {
+    "math.exp": {"float": 1, "special": 1},
+    "arith.divf": {"special": 1},
+    "llvm.intr.tanh": {"special": 1},
+    "llvm.call_intrinsic": {"special": 1},
+}
+"""What fast-math flags make of an op (numerics contract: only ops that are marked)."""
+
+_REMAINDER: Counts = {"float": 10, "integer": 3.5, "move": 1.5, "control": 4, "convert": 1}
+
+_FLOAT_OPS = frozenset(
+    f"arith.{name}" for name in ("addf", "subf", "mulf", "divf", "negf", "maximumf", "minimumf", "maxnumf", "minnumf")
+)
+_HALVES_ALONE = frozenset(("arith.divf",))
+"""Halves that are widened and rounded one by one."""
+
+_CONVERSIONS = frozenset(
+    f"arith.{name}"
+    for name in ("extf", "truncf", "sitofp", "uitofp", "fptosi", "fptoui", "extsi", "extui", "trunci", "index_cast")
+)
+_SHUFFLES = frozenset(("gpu.shuffle", "nvvm.vote.sync"))
+
+INDEX_ARITHMETIC = 0.5
+"""Of an addition or multiplication of indices."""
+
+INDEX_DIVISION = 1.5
+"""Of a division or remainder by a constant that is not folded."""
+
+WIDE_INTEGER = 1.3
+"""Of an operation on integers of a tensor, moves to and from the width it is computed in included."""
+
+
+@dataclass(frozen=True)
+class ValueKind:
+    """Element width in bits, whether it is a float, lanes (1 for a scalar), whether it is an index."""
+
+    width: int
+    is_float: bool
+    lanes: int
+    is_index: bool
+
+    @staticmethod
+    def of(kind: ir.Type) -> ValueKind:
+        """The kind of a type; pointers and memrefs are integers."""
+        lanes = 1
+        if isinstance(kind, ir.VectorType):
+            for extent in kind.shape:
+                lanes *= extent
+            kind = kind.element_type
+        if isinstance(kind, ir.FloatType):
+            return ValueKind(kind.width, True, lanes, False)
+        if isinstance(kind, ir.IntegerType):
+            return ValueKind(kind.width, False, lanes, False)
+        return ValueKind(64, False, lanes, True)
+
+    @property
+    def bytes(self) -> int:
+        """Size of a value."""
+        return self.lanes * -(-self.width // 8)
+
+
+def instructions_of(op: ir.Operation) -> Counts:
+    """PTX instructions that one execution of ``op`` takes, by class; accesses to memory are not counted here."""
+    name = op.name
+    if name in ("arith.constant", "scf.yield") or not len(op.results):
+        return _NOTHING
+    kind = ValueKind.of(op.results[0].type)
+    if name in _SHUFFLES:
+        return {"shuffle": max(1, kind.width // 32), "move": 1}
+    if name.startswith("math.") or name in _APPROXIMATE:
+        return _times(_function(op, kind), kind.lanes)
+    if name == "arith.remf":
+        return _times(_REMAINDER, kind.lanes)
+    if name in _FLOAT_OPS:
+        return _float_arithmetic(name, kind)
+    if name == "arith.cmpf":
+        operand = ValueKind.of(op.operands[0].type)
+        return {"double" if operand.width == 64 else "float": kind.lanes}
+    if name in _CONVERSIONS:
+        return _conversion(name, ValueKind.of(op.operands[0].type), kind)
+    if name == "arith.select":
+        return {"move": kind.lanes}
+    if name.startswith("arith."):
+        return _integer_arithmetic(name, kind)
+    if name == "vector.from_elements" and kind.width < 32:
+        return {"move": kind.lanes / 2}
+    return _NOTHING
+
+
+def _function(op: ir.Operation, kind: ValueKind) -> Counts:
+    if op.name in _APPROXIMATE and (op.name.startswith("llvm.") or "afn" in _flags(op)):
+        return _APPROXIMATE[op.name]
+    name = op.name.removeprefix("math.")
+    if not kind.is_float:
+        return {"integer": 2}
+    if kind.width == 64 and name in _MATH_64:
+        return _MATH_64[name]
+    return _MATH_32.get(name, _OTHER_MATH)
+
+
+def _flags(op: ir.Operation) -> str:
+    return str(op.attributes["fastmath"]) if "fastmath" in op.attributes else ""
+
+
+def _float_arithmetic(name: str, kind: ValueKind) -> Counts:
+    if kind.width == 64:
+        return {"double": kind.lanes * (3 if name.startswith("arith.m") and name.endswith("mumf") else 1)}
+    if kind.width == 16 and name in _HALVES_ALONE:
+        return {"float": kind.lanes, "convert": 2 * kind.lanes, "move": kind.lanes}
+    return {"float": -(-kind.lanes // 2) if kind.width == 16 else kind.lanes}
+
+
+def _conversion(name: str, source: ValueKind, kind: ValueKind) -> Counts:
+    if source.is_index or kind.is_index or name == "arith.index_cast":
+        return {"convert": 0.3 * kind.lanes}
+    if not source.is_float and not kind.is_float and min(source.width, kind.width) >= 16:
+        return {"convert": 0.5 * kind.lanes}
+    if name == "arith.truncf" and kind.width == 16:
+        return {"convert": kind.lanes / 2 if kind.lanes > 1 else 1}
+    return {"convert": kind.lanes, "move": 0.5 * kind.lanes if source.width == 16 else 0}
+
+
+def _integer_arithmetic(name: str, kind: ValueKind) -> Counts:
+    divides = any(part in name for part in ("div", "rem"))
+    if kind.is_index:
+        return {"integer": kind.lanes * (INDEX_DIVISION if divides else INDEX_ARITHMETIC)}
+    if kind.width == 1:
+        return {"integer": kind.lanes}
+    return {"integer": kind.lanes * (1 if not divides else WIDE_INTEGER)}
+
+
+def access_instructions(kind: ValueKind, space: str, stores: bool, fresh_address: bool) -> Counts:
+    """Instructions of one access to ``global`` or ``shared`` memory.
+
+    ``fresh_address``: no access to the same array stands a constant distance away, whose address would serve.
+    """
+    requests = max(1, -(-kind.bytes // 16))
+    moves = 0.0
+    if kind.lanes > 1:
+        moves = kind.lanes / (2 if kind.width >= 32 else 4)
+    return {
+        ("store_" if stores else "load_") + space: requests,
+        "integer": 1.0 if fresh_address else 0.0,
+        "move": moves,
+    }
+
+
+def _times(counts: Counts, factor: float) -> Counts:
+    return counts if factor == 1 else {name: count * factor for name, count in counts.items()}
