@@ -32,6 +32,8 @@ class Partition:
 
     def is_convex(self, numbers: Collection[int]) -> bool:
         """No path leaves the clusters and comes back to one of them through others."""
+        if any(number not in self._rank for number in numbers):
+            return False  # clusters that seem to need each other, through ops every reader computes, stay as they are
         last = max(self._rank[number] for number in numbers)
         stack = [other for number in numbers for other in self._after[number] if other not in numbers]
         seen = set(stack)
@@ -39,7 +41,7 @@ class Partition:
             for other in self._after[stack.pop()]:
                 if other in numbers:
                     return False
-                if other not in seen and self._rank[other] < last:
+                if other not in seen and self._rank.get(other, 0) < last:
                     seen.add(other)
                     stack.append(other)
         return True
