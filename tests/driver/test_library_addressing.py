@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -93,3 +94,29 @@ def test_heads_of_one_projection_are_split_shared_and_merged_in_place() -> None:
     assert [operand.offset for operand in scores.operands[:2]] == [None, 16]
     assert context.operands[-1].shape == (2, 6, 2, 2, 4)  # heads merged: rows stand between the dims of the batch
     assert context.operands[-1].strides is None
+
+
+def by_comparison(y: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.where(y > 0, y, torch.zeros(()))
+
+
+def through_half(y: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return y.bfloat16().float() + bias
+
+
+def cancelled(y: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return y + (y + bias) - 2 * y
+
+
+@pytest.mark.parametrize("then", [by_comparison, through_half, cancelled])
+def test_code_whose_bits_an_epilogue_would_lose_is_a_kernel_of_its_own(then: Callable[..., torch.Tensor]) -> None:
+    """A NaN that a comparison drops, an explicit rounding, a difference of a value and itself."""
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(6, 24), torch.randn(24, 8), torch.randn(8)
+    x[0, 0], x[1, 0] = torch.nan, torch.inf
+    compiled = mlirstitch.compile(lambda x, w, b: then(x @ w, b), (x, weight, bias), library="auto")
+    call, kernel = (step for step in compiled.launch_plan.steps if isinstance(step, Launch | LibraryCall))
+    assert isinstance(call, LibraryCall)
+    assert call.epilogue is None
+    assert isinstance(kernel, Launch)
+    torch.testing.assert_close(compiled(x, weight, bias), then(x @ weight, bias), equal_nan=True)

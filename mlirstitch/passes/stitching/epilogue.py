@@ -9,7 +9,7 @@ arXiv 1606.08415, section 2).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,9 @@ from mlirstitch.passes.structured import defining_op
 
 MOST_TERMS = 64
 GELU_SCALE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
+PRODUCT = -1
+"""The number of the contraction's result among the sources of leaves."""
+
 SAME_CONSTANT = 1e-5
 """Relative difference below which two constants of an activation are the same one, written with fewer digits."""
 
@@ -76,7 +79,7 @@ class Poly:
         """``self + factor * other``."""
         terms = dict(self.terms)
         for monomial, coefficient in other.terms:
-            terms[monomial] = terms.get(monomial, 0.0) + factor * coefficient
+            _collect(terms, monomial, factor * coefficient)
         return Poly.of(terms)
 
     def times(self, other: Poly) -> Poly:
@@ -84,8 +87,7 @@ class Poly:
         terms: dict[Monomial, float] = {}
         for left, a in self.terms:
             for right, b in other.terms:
-                monomial = tuple(sorted((*left, *right), key=_atom_order))
-                terms[monomial] = terms.get(monomial, 0.0) + a * b
+                _collect(terms, tuple(sorted((*left, *right), key=_atom_order)), a * b)
         return Poly.of(terms)
 
     def number(self) -> float | None:
@@ -100,14 +102,27 @@ class Poly:
             return self.terms[0][0][0]
         return None
 
+    def leaves(self) -> Iterator[Leaf]:
+        """Every element of a tensor in it, functions' arguments included."""
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                yield from (atom,) if isinstance(atom, Leaf) else atom.argument.leaves()
+
     def moved(self, where: Callable[[Leaf], Leaf]) -> Poly:
         """The same code with every element taken from another place."""
         terms: dict[Monomial, float] = {}
         for monomial, coefficient in self.terms:
             atoms = (where(a) if isinstance(a, Leaf) else Applied(a.name, a.argument.moved(where)) for a in monomial)
-            key = tuple(sorted(atoms, key=_atom_order))
-            terms[key] = terms.get(key, 0.0) + coefficient
+            _collect(terms, tuple(sorted(atoms, key=_atom_order)), coefficient)
         return Poly.of(terms)
+
+
+def _collect(terms: dict[Monomial, float], monomial: Monomial, coefficient: float) -> None:
+    """Add a term. Terms of one value that cancel are no epilogue: infinities, NaN and roundings would be lost."""
+    before = terms.get(monomial, 0.0)
+    if monomial and before * coefficient < 0:
+        raise NoEpilogue("the code after the contraction subtracts a value from itself")
+    terms[monomial] = before + coefficient
 
 
 def _atom_order(atom: Atom) -> str:
@@ -192,8 +207,11 @@ def _cast(op: ir.Operation, operands: list[Poly]) -> Poly:
     number = operands[0].number()
     if number is not None:
         return Poly.constant(float(np.float32(number)) if str(op.results[0].type) == "f32" else number)
-    if "f64" in (str(op.results[0].type), str(op.operands[0].type)):
+    before, after = str(op.operands[0].type), str(op.results[0].type)
+    if "f64" in (before, after):
         raise NoEpilogue("no epilogue converts to or from f64")
+    if op.name == "arith.extf" and any(leaf.source == PRODUCT for leaf in operands[0].leaves()):
+        raise NoEpilogue(f"the product is rounded to {before} before the code goes on in {after}; an epilogue is not")
     return operands[0]
 
 
@@ -210,7 +228,7 @@ def _power(op: ir.Operation, known: dict[ir.Value, Poly]) -> Poly:
 
 
 def _select(op: ir.Operation, known: dict[ir.Value, Poly]) -> Poly:
-    """``x > 0 ? x : 0``."""
+    """``x > 0 ? x : 0``, by a comparison that NaN passes: an epilogue's ReLU keeps NaN."""
     compare = defining_op(op.operands[0])
     if compare is not None and compare.name == "arith.cmpf":
         left, right = (_value(value, known) for value in compare.operands)
@@ -221,7 +239,7 @@ def _select(op: ir.Operation, known: dict[ir.Value, Poly]) -> Poly:
     raise NoEpilogue("no epilogue selects by this condition")
 
 
-_GREATER = (2, 3, 9, 10)  # arith.cmpf: ogt, oge, ugt, uge
+_GREATER = (9, 10)  # arith.cmpf: ugt, uge
 _RULES: dict[str, Callable[[ir.Operation, list[Poly]], Poly]] = {
     "arith.addf": lambda _, x: x[0].plus(x[1]),
     "arith.subf": lambda _, x: x[0].plus(x[1], -1.0),

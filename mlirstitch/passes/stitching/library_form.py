@@ -23,7 +23,7 @@ from mlirstitch.library_capabilities import (
     why_not_typed,
 )
 from mlirstitch.passes.op_kind import MATMUL_OPS
-from mlirstitch.passes.stitching.epilogue import Applied, Leaf, NoEpilogue, Poly, activation, scalar_code
+from mlirstitch.passes.stitching.epilogue import PRODUCT, Applied, Leaf, NoEpilogue, Poly, activation, scalar_code
 from mlirstitch.passes.stitching.strided_layout import (
     JointDigit,
     NotStrided,
@@ -46,7 +46,6 @@ from mlirstitch.passes.structured import (
 )
 
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
-_PRODUCT = -1  # the number of the contraction's result among the sources
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class _Matcher:
     def _compute(self, value: ir.Value) -> Poly:
         shape = shape_of(value)
         if value == self.product:
-            return Poly.atom(Leaf(_PRODUCT, 0, row_major(shape)))
+            return Poly.atom(Leaf(PRODUCT, 0, row_major(shape)))
         if value in self.inputs:
             return Poly.atom(Leaf(self.inputs.index(value), 0, row_major(shape)))
         scalar = splat_scalar(value)
@@ -223,7 +222,7 @@ class _Matcher:
 
     def _leaf(self, value: ir.Value) -> Leaf:
         leaf = self._poly(value).single()
-        if not isinstance(leaf, Leaf) or leaf.source == _PRODUCT:
+        if not isinstance(leaf, Leaf) or leaf.source == PRODUCT:
             raise NoEpilogue("a routine computes nothing on its operands")
         return leaf
 
@@ -391,7 +390,7 @@ def _linear(total: Poly, shape: Sequence[int]) -> _Sum:
         leaf = monomial[0]
         if isinstance(leaf, Applied):
             raise NoEpilogue(f"no epilogue computes {leaf.name} in this way")
-        if leaf.source == _PRODUCT:
+        if leaf.source == PRODUCT:
             if product is not None:
                 raise NoEpilogue("no epilogue reads the product at two places")
             product, alpha = leaf, coefficient
