@@ -64,11 +64,51 @@ class OpenKernel:
         return len(self.program.arguments) + len(self.program.outputs)
 
 
-class KernelTemplate(ABC, Generic[Space, Layout]):
-    """One way to turn a cluster into a kernel. Implements :class:`mlirstitch.passes.stitching.template.Template`."""
+class EmittingTemplate(ABC):
+    """What follows from emitting a body: a kernel of its own, whether a schedule fits, and figures."""
 
     name: str
     """Name used in ``stitch.schedule``."""
+
+    @abstractmethod
+    def applies(self, cluster: Cluster, target: Target) -> str | None:
+        """None if the template can emit the cluster, else why not."""
+
+    @abstractmethod
+    def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
+        """The schedules that the template prefers, best first. Raises :class:`PassError` if it does not apply."""
+
+    @abstractmethod
+    def candidates(self, cluster: Cluster, target: Target, limit: int = MOST_CANDIDATES) -> Sequence[Schedule]:
+        """At most ``limit`` different legal schedules, best first. Raises :class:`PassError` if it does not apply."""
+
+    @abstractmethod
+    def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Accesses:
+        """Emit the cluster at ``site``; see :class:`mlirstitch.lowering.kernel.kernel_body.BodyTemplate`."""
+
+    def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
+        """Why ``schedule`` does not fit the cluster or the chip, or None if it does."""
+        try:
+            check_program(build_program(cluster))
+            try_schedule(self, cluster, schedule, target)
+        except PassError as error:
+            return error.message
+        return None
+
+    def figures(self, cluster: Cluster, schedule: Schedule, target: Target) -> KernelFigures:
+        """What the kernel asks of the chip. Raises :class:`PassError` where :meth:`refusal` gives a reason."""
+        return try_figures(self, cluster, schedule, target)
+
+    def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
+        """Create the ``gpu.func`` at the current insertion point (inside a ``gpu.module``) and return it.
+
+        Raises :class:`PassError` for what :meth:`applies` refuses, or a schedule that does not fit.
+        """
+        return emit_whole(self, cluster, schedule, name, target)
+
+
+class KernelTemplate(EmittingTemplate, Generic[Space, Layout]):
+    """One way to turn a cluster into a kernel. Implements :class:`mlirstitch.passes.stitching.template.Template`."""
 
     # What a template decides ------------------------------------------------------------------------------------
 
@@ -140,26 +180,6 @@ class KernelTemplate(ABC, Generic[Space, Layout]):
                 if len(found) == limit:
                     break
         return list(found)
-
-    def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
-        """Why ``schedule`` does not fit the cluster or the chip, or None if it does."""
-        try:
-            check_program(build_program(cluster))
-            try_schedule(self, cluster, schedule, target)
-        except PassError as error:
-            return error.message
-        return None
-
-    def figures(self, cluster: Cluster, schedule: Schedule, target: Target) -> KernelFigures:
-        """What the kernel asks of the chip. Raises :class:`PassError` where :meth:`refusal` gives a reason."""
-        return try_figures(self, cluster, schedule, target)
-
-    def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the ``gpu.func`` at the current insertion point (inside a ``gpu.module``) and return it.
-
-        Raises :class:`PassError` for what :meth:`applies` refuses, or a schedule that does not fit.
-        """
-        return emit_whole(self, cluster, schedule, name, target)
 
     def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Accesses:
         """Emit the cluster at ``site``; see :class:`mlirstitch.lowering.kernel.kernel_body.BodyTemplate`."""

@@ -13,18 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NoReturn
 
-from mlir import ir
-
 from mlirstitch.errors import PassError
 from mlirstitch.lowering.kernel.analysis import build_program, check_program
-from mlirstitch.lowering.kernel.figures import try_figures
 from mlirstitch.lowering.kernel.fold import WARP
-from mlirstitch.lowering.kernel.kernel_body import BodyTemplate, KernelBody, Site, emit_whole
+from mlirstitch.lowering.kernel.kernel_body import BodyTemplate, KernelBody, Site
+from mlirstitch.lowering.kernel.kernel_template import EmittingTemplate
 from mlirstitch.lowering.kernel.memory_access import Accesses
 from mlirstitch.lowering.kernel.packed_kernel import PackedKernel, PartRange, part_ranges
-from mlirstitch.lowering.kernel.resources import try_schedule
 from mlirstitch.lowering.kernel.tensor_program import TensorProgram
-from mlirstitch.passes.stitching.cost.figures import KernelFigures
 from mlirstitch.passes.stitching.graph import tensor_bytes
 from mlirstitch.passes.stitching.independent import independent_parts, join_parts
 from mlirstitch.passes.stitching.template import MOST_CANDIDATES, PACKED, Cluster, Schedule, templates
@@ -47,7 +43,7 @@ _SHARED_PASS = 4
 
 
 @dataclass(frozen=True)
-class PackedTemplate:
+class PackedTemplate(EmittingTemplate):
     """Independent parts, each with a range of the blocks."""
 
     name: str = PACKED
@@ -77,23 +73,6 @@ class PackedTemplate:
         found = dict.fromkeys([*self.schedules(cluster, target), alone])
         legal = (schedule for schedule in found if self.refusal(cluster, schedule, target) is None)
         return list(islice(legal, limit))
-
-    def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
-        """Why ``schedule`` does not fit the cluster or the chip, or None if it does."""
-        try:
-            check_program(build_program(cluster))
-            try_schedule(self, cluster, schedule, target)
-        except PassError as error:
-            return error.message
-        return None
-
-    def figures(self, cluster: Cluster, schedule: Schedule, target: Target) -> KernelFigures:
-        """What the kernel asks of the chip. Raises :class:`PassError` where :meth:`refusal` gives a reason."""
-        return try_figures(self, cluster, schedule, target)
-
-    def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
-        """Create the kernel. Raises :class:`PassError` for what :meth:`applies` refuses, or a wrong schedule."""
-        return emit_whole(self, cluster, schedule, name, target)
 
     def emit_body(self, cluster: Cluster, schedule: Schedule, site: Site, target: Target) -> Accesses:
         """Emit all parts; see :class:`BodyTemplate`."""
