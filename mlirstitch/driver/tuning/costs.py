@@ -12,6 +12,7 @@ from mlir import ir
 from mlirstitch.dialects.schedule import Schedule
 from mlirstitch.driver.tuning.isolated import program_text, work
 from mlirstitch.options import CompileOptions
+from mlirstitch.passes.stitching.cost import SECTOR, issue_seconds, latency_seconds
 from mlirstitch.passes.stitching.template import Cluster, templates
 from mlirstitch.runtime.dtypes import numpy_dtype
 from mlirstitch.target import Target
@@ -21,9 +22,6 @@ COUNTED, ESTIMATED = "counted", "estimated"
 MOST_WORK = 1 << 21
 """Iterations from which on a cluster is not run on the emulated device: that takes seconds a schedule."""
 
-SECTOR = 32
-"""Bytes of a sector."""
-
 
 def cost_for(function: ir.Operation) -> str:
     """How schedules of this cluster are compared: :data:`COUNTED` where the emulator can run them, else estimated."""
@@ -32,8 +30,6 @@ def cost_for(function: ir.Operation) -> str:
 
 def estimated_seconds(function: ir.Operation, schedule: Schedule, target: Target) -> float:
     """The latency evaluator's answer. Raises PassError if the schedule does not fit the cluster or the chip."""
-    from mlirstitch.passes.stitching.cost import latency_seconds
-
     (template,) = (template for template in templates() if template.name == schedule.template)
     return latency_seconds(template.figures(Cluster.of_function(function), schedule, target), target)
 
@@ -61,10 +57,8 @@ def weighed(counters: Mapping[str, Any], blocks: int, target: Target) -> float:
     Issuing: cycles of all warp instructions by class, on the multiprocessor that has most blocks. Memory: 32-byte
     sectors over the bandwidth of global memory.
     """
-    cycles = math.fsum(count * target.cycles.of(name) for name, count in counters["instructions"].items())
-    uneven = math.ceil(blocks / target.sms) * target.sms / max(1, blocks)
     sectors = counters["sectors_loaded"] + counters["sectors_stored"]
-    return max(cycles * uneven / (target.sms * target.clock), sectors * SECTOR / target.bandwidth)
+    return max(issue_seconds(counters["instructions"], blocks, target), sectors * SECTOR / target.bandwidth)
 
 
 def _value(dtype: str, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ A plan's kernels run one after another, each with the cost of its launch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mlirstitch.passes.stitching.cost.delta import CACHED_FRACTION
@@ -70,19 +70,16 @@ def latency_terms(figures: KernelFigures, target: Target) -> Latency:
     return Latency(
         target.launch_seconds,
         waves * _warp_seconds(figures, target),
-        issue_cycles(figures, target) * _imbalance(figures, target) / (target.sms * target.clock),
+        issue_seconds(figures.instructions, figures.blocks, target),
         _memory_seconds(figures, target),
     )
 
 
-def issue_cycles(figures: KernelFigures, target: Target) -> float:
-    """Cycles that one multiprocessor would need for all warp instructions."""
-    return math.fsum(count * target.cycles.of(name) for name, count in figures.instructions.items())
-
-
-def _imbalance(figures: KernelFigures, target: Target) -> float:
-    """Blocks of the multiprocessor that has most, over the average."""
-    return math.ceil(figures.blocks / target.sms) * target.sms / figures.blocks
+def issue_seconds(instructions: Mapping[str, float], blocks: int, target: Target) -> float:
+    """Seconds to issue all warp instructions (by class), on the multiprocessor that has most of the blocks."""
+    cycles = math.fsum(count * target.cycles.of(name) for name, count in instructions.items())
+    most_over_average = math.ceil(blocks / target.sms) * target.sms / max(1, blocks)
+    return cycles * most_over_average / (target.sms * target.clock)
 
 
 def _warp_seconds(figures: KernelFigures, target: Target) -> float:
