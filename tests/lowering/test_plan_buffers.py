@@ -169,7 +169,7 @@ def test_launches_share_tickets_and_have_scratch_while_they_run() -> None:
 
 
 def test_scratch_of_an_unknown_type_is_refused() -> None:
-    with pytest.raises(PassError, match="scratch memory of type f8"):
+    with pytest.raises(PassError, match="no scratch buffer has the type f8"):
         planned(SCHEDULED.replace('["i64", 8]', '["f8", 8]'))
 
 

@@ -151,7 +151,7 @@ def _at(data, path):
 def test_the_example_steps_of_the_documentation_decode():
     text = (Path(__file__).parents[2] / "docs/manifest.md").read_text()
     blocks = [block for block in text.split("```")[1::2] if block.startswith('json\n{"op"')]
-    assert [json.loads(block[5:])["op"] for block in blocks] == ["launch", "library", "copy"]
+    assert [json.loads(block[5:])["op"] for block in blocks] == ["launch", "library", "library", "copy"]
     data = {
         "name": "main",
         "devices": [0],
