@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mlirstitch"
-BASE = {"errors", "library_capabilities", "options", "target"}
+BASE = {"errors", "library_capabilities", "mesh", "options", "target"}
 ALLOWED = {
     "errors": set[str](),
     "library_capabilities": set[str](),
+    "mesh": {"errors"},
     "options": {"errors"},
     "target": {"errors"},
     "dialects": BASE,
