@@ -54,13 +54,10 @@ class GraphUse:
     Attributes:
         value: number of the value.
         access: where the loops of the op touch it.
-        linear: for operands: the results are linear in it, all else fixed, without a constant term, so that the op
-            applied to the parts of a sum gives the parts of a sum (a partial value may pass through).
     """
 
     value: int
     access: AccessMap
-    linear: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,11 @@ class GraphOp:
         combiner: how parts of a reduction become one (one of :data:`COMBINERS`), "" where there is no reduction or none
             of a known sort.
         inputs, results: operands and results; an operand that only gives the shape of the result is left out.
-        inits: numbers of the inputs that the reduction starts from, which one part alone may add.
+        inits: positions in ``inputs`` of what a reduction starts from, which one part alone may add.
+        linear: sets of positions in ``inputs``: the results are linear in the inputs of a set taken together, all others
+            fixed, and zero where they are. So the op applied to the parts of sums gives the parts of a sum: partial
+            sums may pass through it if exactly the inputs of one set are partial. ``x + y`` has the set (0, 1), ``x *
+            y`` the sets (0,) and (1,), ``x + 1`` none.
         fixed: loops that must not be split, with the reason in plain words.
         flops: scalar operations of the whole op.
         kind: ``stitch.kind``, or "view", "constant", "return".
@@ -92,6 +93,7 @@ class GraphOp:
     inputs: tuple[GraphUse, ...]
     results: tuple[GraphUse, ...]
     inits: tuple[int, ...]
+    linear: tuple[tuple[int, ...], ...]
     fixed: tuple[tuple[int, str], ...]
     flops: int
     kind: str
