@@ -74,10 +74,10 @@ class GraphOp:
             of a known sort.
         inputs, results: operands and results; an operand that only gives the shape of the result is left out.
         inits: positions in ``inputs`` of what a reduction starts from, which one part alone may add.
-        linear: sets of positions in ``inputs``: the results are linear in the inputs of a set taken together, all others
-            fixed, and zero where they are. So the op applied to the parts of sums gives the parts of a sum: partial
-            sums may pass through it if exactly the inputs of one set are partial. ``x + y`` has the set (0, 1), ``x *
-            y`` the sets (0,) and (1,), ``x + 1`` none.
+        linear: sets of positions in ``inputs``: the results are linear in the inputs of a set taken together, all
+            others fixed, and zero where they are. So the op applied to the parts of sums gives the parts of a sum:
+            partial sums may pass through it if exactly the inputs of one set are partial. ``x + y`` has the set
+            (0, 1), ``x * y`` the sets (0,) and (1,), ``x + 1`` none.
         fixed: loops that must not be split, with the reason in plain words.
         flops: scalar operations of the whole op.
         kind: ``stitch.kind``, or "view", "constant", "return".
