@@ -240,16 +240,24 @@ class FoldingDown(RowKernel):
             self._for_chunks(self._downs[numbers[0]], store)
 
     def _dry_epilogue(self) -> None:
-        """What :meth:`_finish` computes after the running values, for one chunk."""
-        for fold in self._downs:
-            with self.evaluator.within(Context(self.lane, self.layout.vector)):
-                chunk = self._own_chunks(fold)[0]
-                self._publish_down([fold], [self._start(fold, chunk)], self._columns(fold, chunk))
+        """What :meth:`_finish` computes after the running values, for one chunk of every width.
+
+        Each width in a branch of its own, as there: outputs of one width see no values of another.
+        """
         for columns in sorted({self.space.columns_of(fold.node) for fold in self._downs}):
             folds = [fold for fold in self._downs if self.space.columns_of(fold.node) == columns]
-            self._column = self._columns(folds[0], self._own_chunks(folds[0])[0])
-            with self.evaluator.within(Context(self.lane, self.layout.vector)):
+            context = Context() if self._is_total(folds[0]) else Context(self.lane, self.layout.vector)
+
+            def finish(folds: Sequence[Fold] = folds, columns: int = columns) -> list[Value]:
+                chunk = self._own_chunks(folds[0])[0]
+                starts = [self._start(fold, chunk) for fold in folds]
+                self._publish_down(folds, starts, self._columns(folds[0], chunk))
                 self._store_down(columns)
+                return []
+
+            with self.evaluator.within(context):
+                inside = self.builder.compare("ult", self._thread, self.builder.index_constant(columns))
+                self.builder.branch(inside, [], finish)
 
     def _for_columns(self, action: Callable[[int, Fold, Expr], None]) -> None:
         for number, fold in enumerate(self._downs):

@@ -186,3 +186,35 @@ def paired_rows(rows: int, cols: int) -> str:
   }} -> tensor<f32>
   return %s, %q, %t : {row}, {row}, tensor<f32>
 }}"""
+
+
+def shifted_columns(rows: int, cols: int) -> str:
+    """``c = sum(x, 0)``, the total ``t`` of the row sums, and ``c + t``; returns t and c + t."""
+    full, row, col = f"tensor<{rows}x{cols}xf32>", f"tensor<{rows}xf32>", f"tensor<{cols}xf32>"
+    fold = """{
+  ^bb0(%x: f32, %acc: f32):
+    %r = arith.addf %x, %acc : f32
+    linalg.yield %r : f32
+  }"""
+    return f"""{MAPS}func.func @f(%a: {full}) -> (tensor<f32>, {col}) {{
+  %zero = arith.constant 0.0 : f32
+  %er = tensor.empty() : {row}
+  %ec = tensor.empty() : {col}
+  %et = tensor.empty() : tensor<f32>
+  %zr = linalg.fill ins(%zero : f32) outs(%er : {row}) -> {row}
+  %zc = linalg.fill ins(%zero : f32) outs(%ec : {col}) -> {col}
+  %zt = linalg.fill ins(%zero : f32) outs(%et : tensor<f32>) -> tensor<f32>
+  %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
+      ins(%a : {full}) outs(%zr : {row}) {fold} -> {row}
+  %c = linalg.generic {{indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}}
+      ins(%a : {full}) outs(%zc : {col}) {fold} -> {col}
+  %t = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
+      ins(%s : {row}) outs(%zt : tensor<f32>) {fold} -> tensor<f32>
+  %o = linalg.generic {{indexing_maps = [#one, #all, #one], iterator_types = ["parallel"]}}
+      ins(%c, %t : {col}, tensor<f32>) outs(%ec : {col}) {{
+  ^bb0(%x: f32, %y: f32, %out: f32):
+    %r = arith.addf %x, %y : f32
+    linalg.yield %r : f32
+  }} -> {col}
+  return %t, %o : tensor<f32>, {col}
+}}"""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_harness import build, moved_bytes, random_array, reason, reference
-from row_column_programs import both_argmax, divided_rows, paired_rows, scaled_rows
+from row_column_programs import both_argmax, divided_rows, paired_rows, scaled_rows, shifted_columns
 
 from mlirstitch.driver.ptxas import check
 from mlirstitch.errors import PassError
@@ -176,6 +176,13 @@ def test_results_have_the_same_bits_every_time():
     built = build(scaled_rows(3000, 96), "row_column")
     for first, second in zip(built.run([x]), built.run([x]), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def test_columns_that_need_a_total_are_refused_before_a_kernel_is_emitted():
+    """Every thread has its columns, one has the total."""
+    why = reason(shifted_columns(16, 70), "row_column")
+    assert why is not None
+    assert "its result is needed before all rows are folded" in why
 
 
 def test_columns_whose_running_values_fit_no_registers_are_refused():
