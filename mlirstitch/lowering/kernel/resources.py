@@ -56,6 +56,7 @@ class Resources:
         threads: of a block.
         static_shared, dynamic_shared: shared memory of a block, bytes.
         loops: whether ``ptxas`` may unroll a loop of loads, and so take any number of registers.
+        ahead: those of ``registers`` that it fills so where it has them, and does without where it has not.
     """
 
     registers: int
@@ -63,6 +64,7 @@ class Resources:
     static_shared: int
     dynamic_shared: int
     loops: bool = False
+    ahead: int = 0
 
     @property
     def shared(self) -> int:
@@ -88,12 +90,14 @@ class Resources:
 
 def resources_of(kernel: ir.Operation, schedule: Schedule) -> Resources:
     """What a ``gpu.func`` takes when it is launched as ``schedule`` says."""
+    registers, loops = estimate_registers(kernel), loads_ahead(kernel) > 0
     return Resources(
-        estimate_registers(kernel),
+        registers,
         math.prod(schedule.block),
         static_shared_bytes(kernel),
         stitch.DYNAMIC_SHARED.get(kernel) or schedule.shared_bytes,
-        loads_ahead(kernel) > 0,
+        loops,
+        registers - estimate_registers(kernel, ahead=False) if loops else 0,
     )
 
 
@@ -162,9 +166,10 @@ def check_resources(resources: Resources, arguments: int, schedule: Schedule, ta
             target,
         )
     limit = resources.register_limit(target)
-    if resources.registers > limit * SPILL_MARGIN:
+    needed = resources.registers - resources.ahead
+    if needed > limit * SPILL_MARGIN:
         raise PassError(
-            f"a thread needs about {resources.registers} registers, and {resources.threads} threads of a block can "
+            f"a thread needs about {needed} registers, and {resources.threads} threads of a block can "
             f"have {limit} each",
             hint="give it fewer threads a block, or a schedule that keeps less (mode loop)",
         )

@@ -49,6 +49,9 @@ MAX_VECTOR = 8
 WARP_ROW = 1024
 """Columns up to which a warp takes a row."""
 
+FEWEST_STAGING = 128
+"""Threads of a block that stages a row, at least: fewer cannot keep a multiprocessor busy that holds one or two."""
+
 FEW_CHUNKS = 4
 """Chunks per thread aimed at when a block takes a row."""
 
@@ -103,8 +106,7 @@ class RowTemplate(KernelTemplate[RowSpace, RowLayout]):
         vector = widest_vector(space, lambda width: _dry_kernel(program, space, width))
         layouts = row_layouts(space, facts, vector, can_split(program, space), target)
         if layouts[0].mode == "loop" and facts.passes > 1:
-            staged = staged_layout(_staged(program, space), space, layouts[0], target)
-            layouts = [staged, *layouts] if staged is not None else layouts
+            layouts = [*staged_layouts(_staged(program, space), space, layouts[0], target), *layouts]
         shared = shared_layouts(space, facts, vector, layouts[0], lambda: _staged(program, space), target)
         return [*shared, *layouts]
 
@@ -212,21 +214,36 @@ def widest_vector(space: RowSpace, dry_kernel: Callable[[int], RowKernel]) -> in
     return 1
 
 
-def staged_layout(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, target: Target) -> RowLayout | None:
-    """The loop schedule ``layout`` with ``tensors`` in shared memory, None if nothing fits, or rows share a block."""
+def staged_layouts(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, target: Target) -> list[RowLayout]:
+    """The loop schedule ``layout`` with ``tensors`` in shared memory, best first.
+
+    Those behind the first have fewer threads a block, and so more registers a thread. [] if nothing fits, or rows share
+    a block.
+    """
     if layout.rows_per_block > 1:
-        return None
+        return []
     static = sum(WARP * _WIDEST_PARTIAL * len(level) for level in space.levels)
-    best: RowLayout | None = None
+    found: list[RowLayout] = []
     for lanes in (layout.lanes, target.max_threads_per_block):
-        candidate = replace(layout, lanes=lanes, unroll=unroll_of(space.cols // layout.vector // lanes))
-        columns = candidate.staged_columns(space.cols)
-        _, size = fitting(tensors, columns, target.shared_bytes_block - static)
-        if size:
-            best = replace(candidate, shared_bytes=size)
-        if 2 * (size + static) <= target.shared_bytes_sm:
+        candidate = _stage(tensors, space, layout, lanes, target.shared_bytes_block - static)
+        if candidate is None:
+            continue
+        found.insert(0, candidate)
+        if 2 * (candidate.shared_bytes + static) <= target.shared_bytes_sm:
             break  # several blocks fit on a multiprocessor; if one alone does, it has all the threads
-    return best
+    lanes = layout.lanes // 2
+    while found and lanes >= FEWEST_STAGING:
+        candidate = _stage(tensors, space, layout, lanes, target.shared_bytes_block - static)
+        found += [] if candidate is None else [candidate]
+        lanes //= 2
+    return list(dict.fromkeys(found))
+
+
+def _stage(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, lanes: int, room: int) -> RowLayout | None:
+    """``layout`` with blocks of ``lanes`` threads, and what fits into ``room`` bytes staged; None if nothing does."""
+    candidate = replace(layout, lanes=lanes, unroll=unroll_of(space.cols // layout.vector // lanes))
+    _, size = fitting(tensors, candidate.staged_columns(space.cols), room)
+    return replace(candidate, shared_bytes=size) if size else None
 
 
 def staging_of(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, body: KernelBody) -> Staging | None:

@@ -28,7 +28,7 @@ from mlirstitch.lowering.kernel.row import (
     check_access_order,
     row_layouts,
     scheme_in_block,
-    staged_layout,
+    staged_layouts,
     staging_of,
     widest_vector,
 )
@@ -71,19 +71,16 @@ class RowColumnTemplate(KernelTemplate[RowColumnSpace, RowColumnLayout]):
         self.layouts(program, space, target)
 
     def layouts(self, program: TensorProgram, space: RowColumnSpace, target: Target) -> Sequence[RowColumnLayout]:
-        """The best layout."""
+        """The best layout; where rows are kept in shared memory, then those with more registers a thread."""
         facts = _measure(program, space)
         vector = widest_vector(space, lambda width: _dry_kernel(program, space, width))
         if _has_columns(space):
             return [_with_columns(space, facts, vector, target)]
         layout = row_layouts(space, facts, vector, False, target)[0]
+        found = [layout]
         if layout.mode == "loop" and facts.passes > 1:
-            layout = staged_layout(_staged(program, space), space, layout, target) or layout
-        if layout.lanes <= WARP and not layout.shared_bytes:
-            rows = max(layout.rows_per_block, min(THREADS // layout.lanes, power_of_two(space.rows // target.sms)))
-            layout = replace(layout, rows_per_block=rows)
-        per_sm = 1 if 2 * layout.shared_bytes > target.shared_bytes_sm else target.max_threads_per_sm // layout.threads
-        return [_in_turns(space, layout, max(1, per_sm) * target.sms, TOTAL_PARTS)]
+            found = [*staged_layouts(_staged(program, space), space, layout, target), layout]
+        return [_in_turns(space, *_blocks_of(space, layout, target), TOTAL_PARTS) for layout in found]
 
     def variants(self, program: TensorProgram, space: RowColumnSpace, target: Target) -> Iterator[RowColumnLayout]:
         """Other block sizes and widths, more or fewer blocks; values kept in other places where columns allow it."""
@@ -189,6 +186,15 @@ def _with_columns(space: RowColumnSpace, facts: Facts, vector: int, target: Targ
             rows //= 2
     layout = RowLayout(lanes, rows, vector, True, 1)
     return _in_turns(space, layout, target.sms * max(1, 2 * THREADS // layout.threads), PARTS)
+
+
+def _blocks_of(space: RowColumnSpace, layout: RowLayout, target: Target) -> tuple[RowLayout, int]:
+    """The layout with as many rows a block as keep it busy, and how many such blocks run at once."""
+    if layout.lanes <= WARP and not layout.shared_bytes:
+        rows = max(layout.rows_per_block, min(THREADS // layout.lanes, power_of_two(space.rows // target.sms)))
+        layout = replace(layout, rows_per_block=rows)
+    per_sm = 1 if 2 * layout.shared_bytes > target.shared_bytes_sm else target.max_threads_per_sm // layout.threads
+    return layout, max(1, per_sm) * target.sms
 
 
 def _in_turns(space: RowColumnSpace, layout: RowLayout, most: int, parts: int) -> RowColumnLayout:

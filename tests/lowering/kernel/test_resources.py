@@ -68,6 +68,12 @@ def test_too_many_arguments_are_refused() -> None:
         check_resources(Resources(32, 256, 0, 0), 513, SCHEDULE, TARGET)
 
 
+def test_registers_for_loads_of_later_iterations_are_no_reason_to_refuse() -> None:
+    check_resources(Resources(90, 1024, 0, 0, loops=True, ahead=32), 3, SCHEDULE, TARGET)
+    with pytest.raises(PassError, match="about 90 registers"):
+        check_resources(Resources(90, 1024, 0, 0, loops=True), 3, SCHEDULE, TARGET)
+
+
 def test_resources_of_a_kernel_are_read_off_its_code() -> None:
     with chosen(softmax(64, 4096)) as (schedule, resources):
         assert resources.threads == schedule.block[0] > 32
@@ -75,21 +81,28 @@ def test_resources_of_a_kernel_are_read_off_its_code() -> None:
         assert 0 < resources.static_shared <= 1024
 
 
-def test_a_schedule_over_the_limits_makes_way_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chip with few registers runs smaller blocks than the template prefers."""
-    text = softmax(64, 4096).replace("-> tensor<64x4096xf32> {", "-> tensor<64x4096xf32> attributes {stitch.cluster} {")
+@pytest.mark.parametrize(("rows", "cols", "few"), [(64, 4096, 4_096), (512, 50003, 16_384)])
+def test_a_schedule_over_the_limits_makes_way_for_another(
+    monkeypatch: pytest.MonkeyPatch, rows: int, cols: int, few: int
+) -> None:
+    """A chip with few registers runs smaller blocks than the template prefers, and still reads rows once."""
+    text = softmax(rows, cols)
+    text = text.replace(
+        f"-> tensor<{rows}x{cols}xf32> {{", f"-> tensor<{rows}x{cols}xf32> attributes {{stitch.cluster}} {{"
+    )
     maps, _, function = text.partition("func.func")
     threads: dict[int, int] = {}
-    for registers in (65_536, 4_096):
-        chip = TARGET.override(registers_per_sm=registers)
+    for registers in (65_536, few):
+        chip = TARGET.override(registers_per_sm=registers, cluster_blocks=1)
         monkeypatch.setattr(stitch, "target_of", lambda _, target=chip: target)
         with new_context() as context, ir.Location.unknown(context):
             module = ir.Module.parse(f"{maps} module {{ func.func{function} }}")
             run_pipeline(module, "builtin.module(stitch-schedule)")
             schedule = stitch.SCHEDULE.get(module.body.operations[0].operation)
         assert schedule is not None
+        assert schedule.parameter("mode") != "loop"
         threads[registers] = schedule.block[0]
-    assert threads[4_096] < threads[65_536]
+    assert threads[few] < threads[65_536]
 
 
 def test_only_kernels_with_many_registers_are_bounded() -> None:

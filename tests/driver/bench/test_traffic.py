@@ -1,0 +1,44 @@
+"""Kernels that go over long rows several times read them from global memory once, where a block can hold them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mlirstitch.driver.bench.peers import MEMORY_BOUND_FACTOR
+from mlirstitch.driver.bench.workloads import Size, get
+from mlirstitch.driver.compile import compile
+from mlirstitch.driver.report.summary import summarise
+from mlirstitch.target import Target
+
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "dtype", "chip"),
+    [
+        (4096, 30522, F32, "sm_90"),
+        (4096, 30522, F32, "sm_80"),
+        (4096, 30522, F16, "sm_90"),
+        (4096, 30522, BF16, "sm_89"),
+        (2048, 50257, F32, "sm_90"),
+        (2048, 50257, BF16, "sm_80"),
+        (4096, 32000, BF16, "sm_90"),
+    ],
+)
+def test_cross_entropy_with_its_gradient_moves_its_arguments_once(
+    rows: int, classes: int, dtype: torch.dtype, chip: str
+) -> None:
+    """Maximum, sum and gradient are three passes over the logits: a schedule that reads them again moves twice as much.
+
+    Whole compilations, because a template's first choice is worth nothing if resource checks refuse it.
+    """
+    size = Size({"rows": rows, "classes": classes})
+    program = replace(get("xent_fwd_bwd"), sizes={"real": size}).export("real", dtype)
+    compiled = compile(program, target=chip, cache="off")
+    moved = summarise(compiled.launch_plan, Target.parse(chip)).to_json()["bytes"]
+    assert len(compiled.launch_plan.steps) == 1
+    assert moved["memory_bound"] >= 2 * rows * classes * dtype.itemsize
+    assert moved["memory_bound_traffic"] <= MEMORY_BOUND_FACTOR * moved["memory_bound"]
