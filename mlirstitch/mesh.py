@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlirstitch.errors import PlanError
 
@@ -21,6 +21,7 @@ class Mesh:
 
     axes: tuple[tuple[str, int], ...]
     devices: tuple[int, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.axes]
@@ -35,6 +36,11 @@ class Mesh:
             raise PlanError(f"mesh of shape {dict(self.axes)} takes {self.size} devices, {len(self.devices)} are given")
         if len(set(self.devices)) != len(self.devices):
             raise PlanError("a device stands twice in the mesh")
+        object.__setattr__(self, "_hash", hash((self.axes, self.devices)))
+
+    def __hash__(self) -> int:
+        return self._hash  # computed once: meshes of a thousand devices are keys of large tables
+
 
     @classmethod
     def of(cls, **sizes: int) -> Mesh:
