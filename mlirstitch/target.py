@@ -69,6 +69,7 @@ class Target:
         launch_seconds: cost of one kernel launch, seconds.
         l2_bandwidth: bytes per second that the level-2 cache delivers.
         clock: cycles per second of a multiprocessor, boost.
+        matrix_flops: flops per second of the matrix units on 16-bit floats with 32-bit sums, dense, by data sheets.
         memory_seconds: from a load to its value, if global memory has to deliver it.
         barrier_seconds: from the last arrival at a barrier of a block to the next instruction.
         cycles: what warp instructions cost.
@@ -90,6 +91,7 @@ class Target:
     clock: float
     memory_seconds: float
     cycles: IssueCycles
+    matrix_flops: float
     warp_size: int = 32
     max_threads_per_block: int = 1024
     registers_per_sm: int = 65_536
@@ -119,7 +121,7 @@ class Target:
 
 @dataclass(frozen=True)
 class _Part:
-    """A reference part, by data sheets: multiprocessors, GB/s, MB of level-2 cache, boost MHz.
+    """A reference part, by data sheets: multiprocessors, GB/s, MB of level-2 cache, boost MHz, TFLOPS of matrices.
 
     ``l2``: GB/s of the level-2 cache. ``latency``: cycles of a load from global memory. ``rates``: results per clock
     and multiprocessor.
@@ -132,6 +134,7 @@ class _Part:
     megahertz: float
     latency: float
     rates: _Rates
+    teraflops: float
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,7 @@ def _chip(chip: str, ptx: str, threads_sm: int, kb_block: int, kb_sm: int, part:
         clock=part.megahertz * 1e6,
         memory_seconds=part.latency / (part.megahertz * 1e6),
         cycles=_cycles(part.rates),
+        matrix_flops=part.teraflops * 1e12,
         cluster_blocks=PORTABLE_CLUSTER_BLOCKS if generation >= FIRST_WITH_CLUSTERS else 1,
     )
 
@@ -204,13 +208,13 @@ _BLACKWELL_GEFORCE = _Rates(integer=96, float=128, double=2, convert=16, memory=
 # Parts. Multiprocessors, bandwidth, cache size, clock: data sheets and architecture white papers. Cache bandwidth: T4
 # measured by Jia et al. (arXiv 1903.07486), A100 its white paper (5,120 bytes per clock), the others ours. Latency: T4
 # Jia et al.; A100, 4090 (for L4) and H100 Luo et al. (arXiv 2402.13499); A10, B200 and 5090 ours.
-_T4 = _Part(40, 320, 4, 1_270, 1590, 300, _TURING)
-_A100_40G = _Part(108, 1_555, 40, 7_200, 1410, 466, _A100)
-_A10 = _Part(72, 600, 6, 2_500, 1695, 500, _AMPERE_ADA)
-_L4 = _Part(58, 300, 48, 2_000, 2040, 541, _AMPERE_ADA)
-_H100_SXM = _Part(132, 3_350, 50, 7_000, 1980, 479, _HOPPER)
-_B200 = _Part(148, 8_000, 126, 12_000, 1965, 550, _BLACKWELL)
-_RTX_5090 = _Part(170, 1_792, 96, 6_000, 2407, 600, _BLACKWELL_GEFORCE)
+_T4 = _Part(40, 320, 4, 1_270, 1590, 300, _TURING, 65)
+_A100_40G = _Part(108, 1_555, 40, 7_200, 1410, 466, _A100, 312)
+_A10 = _Part(72, 600, 6, 2_500, 1695, 500, _AMPERE_ADA, 125)
+_L4 = _Part(58, 300, 48, 2_000, 2040, 541, _AMPERE_ADA, 121)
+_H100_SXM = _Part(132, 3_350, 50, 7_000, 1980, 479, _HOPPER, 989)
+_B200 = _Part(148, 8_000, 126, 12_000, 1965, 550, _BLACKWELL, 2_250)
+_RTX_5090 = _Part(170, 1_792, 96, 6_000, 2407, 600, _BLACKWELL_GEFORCE, 209)
 
 TARGETS: dict[str, Target] = {
     t.chip: t
@@ -223,5 +227,70 @@ TARGETS: dict[str, Target] = {
         _chip("sm_90a", "8.0", 2048, 227, 228, _H100_SXM),
         _chip("sm_100", "8.6", 2048, 227, 228, _B200),
         _chip("sm_120", "8.7", 1536, 99, 100, _RTX_5090),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Link:
+    """What it costs one device to send to another.
+
+    Attributes:
+        alpha: seconds from the start of a message to its first byte at the receiver, launch of the transfer included.
+        bandwidth: bytes per second, one way, of one device.
+    """
+
+    alpha: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Links:
+    """How devices are connected: hosts of equally many devices, numbered host by host.
+
+    Attributes:
+        name: what :meth:`parse` knows it by.
+        inside: between devices of one host.
+        between: between devices of different hosts; every device has a network port of its own.
+        devices_per_host: devices ``h * devices_per_host`` and following are those of host h.
+        memory_bandwidth: bytes per second of a device's own memory, for copies that cross no link.
+    """
+
+    name: str
+    inside: Link
+    between: Link
+    devices_per_host: int
+    memory_bandwidth: float
+
+    @staticmethod
+    def parse(text: str | Links) -> Links:
+        """Look links up by name. Raises :class:`TargetError` for unknown ones."""
+        if isinstance(text, Links):
+            return text
+        if text.strip().lower() not in LINKS:
+            raise TargetError(f"unknown links {text!r}", hint=f"known links: {', '.join(sorted(LINKS))}")
+        return LINKS[text.strip().lower()]
+
+    def override(self, **changes: Any) -> Links:
+        """The same links with some fields replaced, for tests and calibration files."""
+        return dataclasses.replace(self, **changes)
+
+
+# Bandwidths: data sheets, which give both directions together for NVLink and PCIe, so half of it. NVLink 2: 300 GB/s
+# (V100), NVLink 3: 600 GB/s (A100), NVLink 4: 900 GB/s (H100). PCIe 4.0 x16: 64 GB/s. InfiniBand: EDR 100, HDR 200, NDR
+# 400 Gb/s a port, and a port a device in the reference systems (DGX H100 user guide: eight ConnectX-7 for eight GPUs;
+# DGX A100: eight ConnectX-6); the 32 V100 of SuperScaler's evaluation (arXiv 2301.08984, section 6) share one 100 Gb/s
+# port a host. Latencies: ours, in the order of what NCCL's tuning tables assume for a hop.
+_NVLINK_2, _NVLINK_3, _NVLINK_4 = Link(4e-6, 150e9), Link(4e-6, 300e9), Link(3e-6, 450e9)
+_PCIE_4 = Link(6e-6, 32e9)
+_EDR_OF_EIGHT, _HDR, _NDR = Link(1e-5, 12.5e9 / 8), Link(1e-5, 25e9), Link(8e-6, 50e9)
+
+LINKS: dict[str, Links] = {
+    links.name: links
+    for links in (
+        Links("dgx-h100", _NVLINK_4, _NDR, 8, _H100_SXM.bandwidth * 1e9),
+        Links("dgx-a100", _NVLINK_3, _HDR, 8, _A100_40G.bandwidth * 1e9),
+        Links("dgx-v100", _NVLINK_2, _EDR_OF_EIGHT, 8, 900e9),
+        Links("pcie-l4", _PCIE_4, _HDR, 8, _L4.bandwidth * 1e9),
     )
 }
