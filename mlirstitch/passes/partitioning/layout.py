@@ -9,6 +9,7 @@ size, which one device walks through one place after the other. A place in the g
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -53,6 +54,14 @@ class DimSplit:
         high = min(size, self.offset + self.step * (end - 1) + self.span)
         return (low, high) if low < high else (0, 0)
 
+    def largest(self, size: int, sizes: Mapping[str, int]) -> int:
+        """The extent of the largest part of a dim of ``size``, without the loss at its ends."""
+        if not self.axes:
+            return size
+        parts = math.prod(sizes[axis] for axis in self.axes)
+        units = -(-self.extent // parts)
+        return min(size, self.step * (units - 1) + self.span) if units else 0
+
 
 def split(axes: tuple[str, ...], size: int) -> DimSplit:
     """A plain cut of a dim of ``size``."""
@@ -80,6 +89,10 @@ class Layout:
     def box(self, shape: tuple[int, ...], coordinate: Mapping[str, int], sizes: Mapping[str, int]) -> Box:
         """The part of a tensor of ``shape`` at a coordinate (axes it does not name are ignored)."""
         return tuple(dim.range(size, coordinate, sizes) for dim, size in zip(self.dims, shape, strict=True))
+
+    def largest(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> int:
+        """Elements of the largest part of a tensor of ``shape``."""
+        return math.prod(dim.largest(size, sizes) for dim, size in zip(self.dims, shape, strict=True))
 
     def covers_once(self, shape: tuple[int, ...]) -> bool:
         """Whether the parts are disjoint and leave nothing out, apart from replicas."""

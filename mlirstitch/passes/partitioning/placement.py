@@ -1,0 +1,98 @@
+"""What a plan says of every op once its rules are applied: which devices compute it, and how its loops are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlirstitch.mesh import Mesh
+from mlirstitch.passes.partitioning.graph import Graph
+from mlirstitch.passes.partitioning.layout import Layout
+
+At = tuple[tuple[str, int], ...]
+"""A place in time: the coordinate of some time axes, in the order of the plan's time axes."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One op: op-assign and op-trans together.
+
+    Attributes:
+        mesh: the devices that compute it.
+        cuts: loop and the axes that cut it, outermost first, of the mesh and of time (those of time stand last).
+            Over all other axes of the mesh the op is replicated; over all other time axes it runs once.
+    """
+
+    mesh: Mesh
+    cuts: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All axes that cut a loop."""
+        return tuple(axis for _, axes in self.cuts for axis in axes)
+
+    def of(self, loop: int) -> tuple[str, ...]:
+        """The axes that cut a loop."""
+        return dict(self.cuts).get(loop, ())
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where an argument lies between steps, and how it is cut there."""
+
+    mesh: Mesh
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Some ops at some place in time: what op-order puts in a row. An op without one of the axes is there at all its
+    coordinates."""
+
+    ops: tuple[int, ...]
+    at: At = ()
+
+
+@dataclass(frozen=True)
+class Order:
+    """op-order: every op of ``first`` ends before any of ``then`` starts, on every device."""
+
+    first: Moment
+    then: Moment
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a plan asked for that an op could not follow: the op is replicated over the axes instead."""
+
+    op: int
+    loop: int
+    axes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class PlacedGraph:
+    """A graph with a placement for every op.
+
+    Attributes:
+        graph: the graph.
+        mesh: all devices.
+        time_axes: name and size of every time axis, in the order in which loops over them nest.
+        placements: one per op.
+        storage: one per argument of the function, in its order.
+        orders: op-order.
+        notes: what could not be followed, in the order of the ops.
+    """
+
+    graph: Graph
+    mesh: Mesh
+    time_axes: tuple[tuple[str, int], ...]
+    placements: tuple[Placement, ...]
+    storage: tuple[Storage, ...]
+    orders: tuple[Order, ...]
+    notes: tuple[Note, ...]
+
+    def sizes(self, mesh: Mesh) -> Mapping[str, int]:
+        """Sizes of the axes of a mesh and of time, by name."""
+        return {**mesh.sizes, **dict(self.time_axes)}
