@@ -30,6 +30,9 @@ class CompileOptions:
     """How to compile. ``CompileOptions.from_environment()`` reads ``MLIRSTITCH_<FIELD>`` variables."""
 
     target: str = option("sm_90", "chip to compile for, for example sm_80 or sm_90")
+    target_constants: str = option(
+        "", "file with constants of the chip, as mlirstitch calibrate writes it (docs/calibration.md)"
+    )
     numerics: str = option(
         "default",
         "numerics contract: default, strict or fast-math (docs/numerics.md)",

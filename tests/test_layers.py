@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mlirstitch"
-BASE = {"errors", "library_capabilities", "mesh", "options", "target"}
+BASE = {"errors", "library_capabilities", "mesh", "options", "target", "target_file"}
 ALLOWED = {
     "errors": set[str](),
     "library_capabilities": set[str](),
     "mesh": {"errors"},
     "options": {"errors"},
     "target": {"errors"},
+    "target_file": {"errors", "target"},
     "dialects": BASE,
     "passes": BASE | {"dialects"},
     "lowering": BASE | {"dialects", "passes"},
@@ -31,7 +32,7 @@ CONFINED = {
     "cuda": ("runtime/cuda.py",),
 }
 HEAVY_AT_IMPORT = {"torch", "torch_mlir", "cuda"}
-IMPORT_TORCH = ("driver/import_torch.py", "driver/torch_import/")
+IMPORT_TORCH = ("driver/import_torch.py", "driver/import_step.py", "driver/torch_import/")
 DEFINE_MODELS = ("driver/bench/",)
 
 

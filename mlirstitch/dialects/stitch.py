@@ -8,7 +8,7 @@ function arguments and results are reached with ``ROLE.of_argument(function, 0)`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,9 +17,10 @@ from mlir import ir
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.dialects.schedule import Schedule, read_integer, schedule_from_attribute, schedule_to_attribute
 from mlirstitch.dialects.walk import walk
-from mlirstitch.errors import PassError
+from mlirstitch.errors import PassError, TargetError
 from mlirstitch.options import CompileOptions
 from mlirstitch.target import TARGETS, Target
+from mlirstitch.target_file import check_constants, with_constants
 
 T = TypeVar("T")
 PREFIX = "stitch."
@@ -71,6 +72,20 @@ def _read_fields(attr: ir.Attribute) -> dict[str, ir.Attribute]:
     return {named.name: named.attr for named in _read_as(ir.DictAttr, attr)}
 
 
+def _write_constants(constants: Mapping[str, float]) -> ir.Attribute:
+    kind, unknown = ir.F64Type.get(), ir.Location.unknown()
+    return ir.DictAttr.get({name: ir.FloatAttr.get(kind, value, unknown) for name, value in constants.items()})
+
+
+def _read_constants(attr: ir.Attribute) -> dict[str, float]:
+    found = {name: _read_as(ir.FloatAttr, value).value for name, value in _read_fields(attr).items()}
+    try:
+        check_constants(found)
+    except TargetError as error:
+        raise ValueError(f"holds a constant that does not hold: {error.message}") from error
+    return found
+
+
 def _array_of(codec: Codec[T]) -> Codec[tuple[T, ...]]:
     return Codec(
         f"array of {codec.name}",
@@ -91,6 +106,7 @@ INTEGERS: Codec[tuple[int, ...]] = Codec(
 BOOL: Codec[bool] = Codec("bool", lambda v: ir.BoolAttr.get(v), lambda a: _read_as(ir.BoolAttr, a).value)
 UNIT: Codec[bool] = Codec("unit", lambda _: ir.UnitAttr.get(), lambda a: _read_as(ir.UnitAttr, a) is not None)
 FIELDS: Codec[dict[str, ir.Attribute]] = Codec("dictionary", _write_fields, _read_fields)
+CONSTANTS: Codec[Mapping[str, float]] = Codec("dictionary of f64", _write_constants, _read_constants)
 SCHEDULE_CODEC: Codec[Schedule] = Codec("schedule", schedule_to_attribute, schedule_from_attribute)
 
 
@@ -227,6 +243,12 @@ NUMERICS = StitchAttribute(
 )
 LIBRARY_MODE = StitchAttribute(
     "stitch.library", ("builtin.module",), STRING, "whether contractions may be library calls", _CHOICES["library"]
+)
+TARGET_CONSTANTS = StitchAttribute(
+    "stitch.target_constants",
+    ("builtin.module",),
+    CONSTANTS,
+    "constants of the chip that were measured (--target-constants)",
 )
 GRID_COMPOSITION = StitchAttribute(
     "stitch.grid_composition", ("builtin.module",), UNIT, "blocks may wait for each other in cooperative launches"
@@ -402,7 +424,8 @@ ATTRIBUTES: tuple[StitchAttribute[Any], ...] = tuple(
 
 def target_of(module: ir.Operation) -> Target:
     """The chip a module is compiled for, and what the compiler may do with it. Raises :class:`PassError` if unknown."""
-    return Target.parse(TARGET.require(module)).override(grid_composition=bool(GRID_COMPOSITION.get(module)))
+    chip = Target.parse(TARGET.require(module)).override(grid_composition=bool(GRID_COMPOSITION.get(module)))
+    return with_constants(chip, TARGET_CONSTANTS.get(module) or {})
 
 
 def verify(module: ir.Operation) -> None:

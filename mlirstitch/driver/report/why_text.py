@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from mlirstitch.driver.report.explain_text import prediction_text
 from mlirstitch.driver.report.quantities import byte_size, count
 from mlirstitch.driver.report.why import Answer, Pair, all_pairs, why
 from mlirstitch.errors import MlirstitchError
@@ -107,6 +108,8 @@ def _cluster_lines(report: Mapping[str, Any], cluster: Mapping[str, Any]) -> Ite
         f"{byte_size(moved)} against {byte_size(cluster['bytes_before'])} with one kernel per op"
     )
     yield f"  launches  {cluster['launches_saved']} saved"
+    if prediction_text(cluster):
+        yield f"  time      {prediction_text(cluster)}"
     yield "  ops"
     for position, op in enumerate(cluster["ops"]):
         facts = ", ".join(fact for fact in (op["kind"], op["scheme"], op["line"]) if fact)

@@ -14,7 +14,7 @@ from mlirstitch.passes.structured import block_ops, structured
 NAME = "cluster"
 """Name of the cluster function in its text."""
 
-_SETTINGS = ("stitch.target", "stitch.numerics", "stitch.library", "stitch.grid_composition")
+_SETTINGS = ("stitch.target", "stitch.target_constants", "stitch.numerics", "stitch.library", "stitch.grid_composition")
 
 
 def cluster_text(function: ir.Operation) -> str:

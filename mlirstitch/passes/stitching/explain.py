@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mlir import ir
@@ -15,8 +16,10 @@ from mlirstitch.passes.stitching.cluster_name import op_label
 from mlirstitch.passes.stitching.fusion_plan import RULES, Rule
 from mlirstitch.passes.stitching.graph import Graph, build_graph, tensor_bytes
 from mlirstitch.passes.stitching.independent import independent_parts
+from mlirstitch.passes.stitching.prediction import predict
 from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.passes.structured import block_ops, functions, main_function, symbol_name
+from mlirstitch.target import Target
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,11 @@ class ClusterReport:
         bytes_read, bytes_written: sizes of the tensors it reads and writes.
         bytes_before: the same, summed over one kernel for every op.
         launches_saved: kernels that one kernel for every op would need, less one.
+        registers: of a thread, an estimate; 0 for a library call.
+        resident_blocks: that run on a multiprocessor at the same time; 0 for a library call.
+        predicted_seconds: what the latency evaluator expects from launch to end; None for a library call.
+        limited_by: its longest term: "memory", "issue", "latency", or "".
+        seconds_saved: what one kernel for every op would take more, as the delta evaluator expects.
         tuned: the schedules that tuning compared, the compiler's own choice first; none without it.
     """
 
@@ -114,6 +122,11 @@ class ClusterReport:
     bytes_written: int
     bytes_before: int
     launches_saved: int
+    registers: int
+    resident_blocks: int
+    predicted_seconds: float | None
+    limited_by: str
+    seconds_saved: float
     tuned: tuple[TriedReport, ...]
 
 
@@ -142,18 +155,23 @@ class ApartReport:
 
 @dataclass(frozen=True)
 class StitchReport:
-    """Everything :func:`report` found."""
+    """Everything :func:`report` found; ``target_constants`` are those of a target file, by name, if there was one."""
 
     clusters: tuple[ClusterReport, ...]
     apart: tuple[ApartReport, ...]
+    target_constants: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Nested dictionaries, lists, strings and integers, with totals."""
+        """Nested dictionaries, lists, strings and numbers, with totals; predicted time is that of generated kernels."""
+        predicted = math.fsum(cluster.predicted_seconds or 0.0 for cluster in self.clusters)
+        saved = math.fsum(cluster.seconds_saved for cluster in self.clusters)
         return {
             "launches": len(self.clusters),
             "launches_before": sum(1 + cluster.launches_saved for cluster in self.clusters),
             "bytes": sum(cluster.bytes_read + cluster.bytes_written for cluster in self.clusters),
             "bytes_before": sum(cluster.bytes_before for cluster in self.clusters),
+            "predicted_seconds": predicted,
+            "predicted_seconds_before": predicted + saved,
             **asdict(self),
         }
 
@@ -167,25 +185,33 @@ def read_report(module: ir.Operation) -> StitchReport:
     """The report of a stitched module. Raises :class:`PassError` if it is not one."""
     main = main_function(module)
     if main is None:
-        return StitchReport((), ())
+        return StitchReport((), (), {})
     bodies = {symbol_name(function): function for function in functions(module)}
     calls = [op for op in block_ops(main) if op.name == "func.call"]
-    clusters = tuple(
-        _cluster(number, call, bodies[ir.FlatSymbolRefAttr(call.attributes["callee"]).value])
-        for number, call in enumerate(calls)
-    )
-    return StitchReport(clusters, tuple(_apart(entry) for entry in stitch.APART.get(main) or ()))
+    target = stitch.target_of(module)
+    known: dict[str, ClusterReport] = {}  # by function: its calls differ in number and lines alone
+    clusters: list[ClusterReport] = []
+    with module.context:
+        for number, call in enumerate(calls):
+            callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            if callee not in known:
+                known[callee] = _cluster(call, bodies[callee], target)
+            clusters.append(replace(known[callee], number=number, lines=source_lines(call.location)))
+    apart = tuple(_apart(entry) for entry in stitch.APART.get(main) or ())
+    return StitchReport(tuple(clusters), apart, dict(stitch.TARGET_CONSTANTS.get(module) or {}))
 
 
-def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> ClusterReport:
+def _cluster(call: ir.Operation, function: ir.Operation, target: Target) -> ClusterReport:
+    """The report of a function's first call."""
     graph = build_graph(function)
+    prediction = predict(function, graph, target)
     schedule = stitch.SCHEDULE.get(function)
     positions = {op: place for place, op in enumerate(block_ops(function))}
     schemes = dict(schedule.schemes) if schedule is not None else {}
     return ClusterReport(
-        number=number,
+        number=0,
         function=symbol_name(function),
-        lines=source_lines(call.location),
+        lines=(),
         ops=tuple(
             OpReport(
                 op.name,
@@ -211,6 +237,11 @@ def _cluster(number: int, call: ir.Operation, function: ir.Operation) -> Cluster
             tensor_bytes(value) for node, op in enumerate(graph.ops) for value in (*graph.reads[node], *op.results)
         ),
         launches_saved=max(len(graph.ops) - 1, 0),
+        registers=prediction.registers,
+        resident_blocks=prediction.resident_blocks,
+        predicted_seconds=prediction.seconds,
+        limited_by=prediction.limited_by,
+        seconds_saved=prediction.saved_seconds,
         tuned=tuple(_tuned(function)),
     )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from mlirstitch.driver.bench.ptx_figures import figures_of, kernel_texts
 from mlirstitch.driver.report.explain import Kernel, kernels
-from mlirstitch.driver.report.explain_text import tuned_text
+from mlirstitch.driver.report.explain_text import CONSTANTS, constants_text, tuned_text
 from mlirstitch.driver.report.page.picture import Box, Line, Picture, draw
 from mlirstitch.driver.report.quantities import byte_size, count, seconds
 from mlirstitch.driver.report.summary import summarise
@@ -148,11 +148,21 @@ def page_data(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_TOTALS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("Launches", "launches", str),
+    ("Bytes read and written", "bytes", byte_size),
+    ("Predicted time of generated kernels", "predicted_seconds", seconds),
+)
+"""Title, name in the report and form of the totals that have a before and an after."""
+
+
 def _bars(report: Mapping[str, Any]) -> Iterator[Bar]:
     if not report.get("clusters"):
         return
-    for title, name, shown in (("Launches", "launches", str), ("Bytes read and written", "bytes", byte_size)):
-        before, after = report[f"{name}_before"], report[name]
+    for title, name, shown in _TOTALS:
+        before, after = report.get(f"{name}_before"), report.get(name)
+        if before is None or after is None:
+            continue
         yield Bar(title, shown(before), shown(after), 100 * after / before if before else 100.0)
 
 
@@ -160,8 +170,11 @@ def _facts(bundle: Bundle) -> Iterator[tuple[str, str]]:
     target = Target.parse(bundle.target["chip"])
     yield "target", f"{target.chip}, PTX {bundle.target['ptx']}"
     yield "written by", f"{bundle.producer['name']} {bundle.producer['version']}"
-    if bundle.options:
-        yield "options", ", ".join(f"{name} {value}" for name, value in sorted(bundle.options.items()))
+    options = {name: value for name, value in sorted(bundle.options.items()) if name != CONSTANTS}
+    if options:
+        yield "options", ", ".join(f"{name} {value}" for name, value in options.items())
+    if constants_text(bundle):
+        yield "constants", constants_text(bundle)
     for program in bundle.programs:
         summary = summarise(program, target)
         launches, moved = summary.launches, summary.bytes
@@ -275,8 +288,13 @@ def _cluster_facts(cluster: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "tuned", tuned_text(cluster["tuned"])
     if cluster.get("registers"):
         yield "registers", f"about {cluster['registers']} a thread"
+    if cluster.get("resident_blocks"):
+        yield "blocks at a time", f"{cluster['resident_blocks']} a multiprocessor"
     if cluster.get("predicted_seconds"):
-        yield "predicted time", seconds(cluster["predicted_seconds"])
+        limit = f", limited by {cluster['limited_by']}" if cluster.get("limited_by") else ""
+        yield "predicted time", f"{seconds(cluster['predicted_seconds'])} a launch{limit}"
+    if cluster.get("seconds_saved"):
+        yield "time saved", f"{seconds(cluster['seconds_saved'])}, against one kernel per op"
 
 
 def _schedule(schedule: Mapping[str, Any]) -> str:
