@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -78,12 +79,17 @@ class FusionPlan:
 
     def duplicated(self) -> frozenset[int]:
         """Nodes that stand in several clusters: every consumer computes them for itself."""
-        seen: set[int] = set()
-        twice: set[int] = set()
-        for cluster in self.clusters:
-            twice.update(node for node in cluster.nodes if node in seen)
-            seen.update(cluster.nodes)
-        return frozenset(twice)
+        return in_several(cluster.nodes for cluster in self.clusters)
+
+
+def in_several(clusters: Iterable[Collection[int]]) -> frozenset[int]:
+    """Nodes that stand in more than one of the clusters."""
+    seen: set[int] = set()
+    twice: set[int] = set()
+    for nodes in clusters:
+        twice.update(node for node in nodes if node in seen)
+        seen.update(nodes)
+    return frozenset(twice)
 
 
 class Clusterer(Protocol):

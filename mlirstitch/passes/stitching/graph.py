@@ -264,6 +264,25 @@ def reachability(successors: Sequence[Sequence[int]]) -> list[int]:
     return reach
 
 
+def edges_without(graph: Graph, left_out: Collection[int]) -> tuple[list[list[int]], list[list[int]]]:
+    """Predecessors and successors of every node, ascending, where paths through nodes left out are edges.
+
+    Those nodes themselves have none.
+    """
+    before: list[list[int]] = []
+    for sources in graph.predecessors:
+        found = {source for source in sources if source not in left_out}
+        before.append(sorted(found.union(*(before[source] for source in sources if source in left_out))))
+    after: list[list[int]] = [[] for _ in before]
+    for node, sources in enumerate(before):
+        if node in left_out:
+            before[node] = []
+        else:
+            for source in sources:
+                after[source].append(node)
+    return before, after
+
+
 def is_convex(graph: Graph, nodes: Collection[int], reach: Sequence[int]) -> bool:
     """No path leaves the set and comes back: nothing outside is reachable from inside and reaches inside."""
     members = 0

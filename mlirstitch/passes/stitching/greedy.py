@@ -27,7 +27,7 @@ from mlir import ir
 from mlirstitch.passes.op_kind import Kind
 from mlirstitch.passes.stitching.contraction import Contraction
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule
-from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
+from mlirstitch.passes.stitching.graph import Graph, edges_without, tensor_bytes
 from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
 from mlirstitch.passes.stitching.keep_together import contract_asked, contract_kept, kept_together
 from mlirstitch.passes.stitching.library_clusters import take_up_neighbours
@@ -88,12 +88,15 @@ class GreedyRun:
     def restart(self, clusters: Iterable[tuple[int, ...]]) -> list[int]:
         """Contract other clusters instead, each convex and ascending, without cycles among them.
 
-        Returns their names in an order in which they can run. Nodes in none of them are clusters of their own.
+        Nodes in none of them are computed by every cluster that reads them: such a node may lie between two of one
+        cluster. Returns the names of the clusters in an order in which they can run.
         """
-        self.contraction = Contraction(self.graph.predecessors, self.graph.successors)
+        clusters = sorted(clusters)
+        everywhere = set(range(len(self.graph.ops))).difference(*clusters)
+        self.contraction = Contraction(*edges_without(self.graph, everywhere))
         self.refused.clear()
         names: set[int] = set()
-        for first, *others in sorted(clusters):
+        for first, *others in clusters:
             name = first
             for node in others:
                 name = self.contraction.merge(name, node)

@@ -9,13 +9,14 @@ from linalg_text import Text
 from mlir import ir
 
 from mlirstitch.dialects import parse_module
-from mlirstitch.passes.stitching import template
+from mlirstitch.passes.stitching import greedy, template
 from mlirstitch.passes.stitching.explorer import BeamClusterer
 from mlirstitch.passes.stitching.explorer.beam import beam_search
 from mlirstitch.passes.stitching.explorer.partition import Partition
 from mlirstitch.passes.stitching.explorer.window import Pattern, Window, mask_of, places
-from mlirstitch.passes.stitching.fusion_plan import FusionPlan, Rule, check_plan
+from mlirstitch.passes.stitching.fusion_plan import FusionPlan, PlannedCluster, Rule, check_plan
 from mlirstitch.passes.stitching.graph import Graph, build_graph
+from mlirstitch.passes.stitching.judge import Judge, Limits
 from mlirstitch.passes.stitching.template import Cluster
 from mlirstitch.passes.structured import main_function
 from mlirstitch.target import Target
@@ -147,6 +148,44 @@ def test_a_path_through_what_every_reader_computes_counts() -> None:
     partition = Partition(_graph(text.module(value)), [[0], [2], [3]])  # node 1 is in every cluster that reads it
     assert partition.neighbours(0) == [1]
     assert not partition.is_convex([0, 2])
+
+
+def _read_twice() -> Graph:
+    """0 feeds 1, which moves data and which two ops read that share no kernel: 2 and 3."""
+    text = Text(x="8x8", w="4x8")
+    whole = text.map("math.exp", "%x")
+    half = text.op(
+        f"tensor.extract_slice {whole}[0, 0] [8, 4] [1, 1] : tensor<8x8xf32> to tensor<8x4xf32>", "tensor<8x4xf32>"
+    )
+    return _graph(text.module(text.matmul(half, "%w"), text.matmul(half, "%w"), whole))
+
+
+def test_clusters_that_share_a_node_or_need_each_other_are_no_partition() -> None:
+    with pytest.raises(ValueError, match="share 1 nodes"):
+        Partition(_read_twice(), [[0], [1, 2], [1, 3]])
+    with pytest.raises(ValueError, match="need each other's results"):
+        Partition(_two_branches(), [[0, 3], [1], [2], [4, 5]])
+
+
+def test_a_node_that_two_kernels_compute_is_in_no_cluster_though_they_share_a_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = _read_twice()
+    assert _nodes(BeamClusterer().plan(graph, TARGET, "none")) == [(0,), (1, 2), (1, 3)]
+
+    def pack_products(_: Graph, plan: FusionPlan, *rest: object) -> FusionPlan:
+        first, *others = plan.clusters
+        return FusionPlan((first, PlannedCluster(tuple(sorted({n for c in others for n in c.nodes})))), plan.apart)
+
+    monkeypatch.setattr(greedy, "pack_independent", pack_products)
+    assert _nodes(BeamClusterer().plan(graph, TARGET, "none")) == [(0,), (1, 2, 3)]
+
+
+def test_a_node_that_two_kernels_compute_may_lie_between_two_of_a_cluster() -> None:
+    graph = _read_twice()
+    run = greedy.GreedyRun(graph, Judge(graph, TARGET, "none", Limits()), TARGET)
+    assert run.restart([(3,), (0, 2)]) == [0, 3]
+    assert run.contraction.predecessors(3) == [0]
 
 
 # Whole functions ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from mlirstitch.passes.stitching.explorer.legality import Legality
 from mlirstitch.passes.stitching.explorer.partition import Partition
 from mlirstitch.passes.stitching.explorer.refine import Effort, Refinement
 from mlirstitch.passes.stitching.explorer.scorer import GraphScorer
-from mlirstitch.passes.stitching.fusion_plan import FusionPlan
+from mlirstitch.passes.stitching.fusion_plan import FusionPlan, in_several
 from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.passes.stitching.greedy import GreedyRun
 from mlirstitch.passes.stitching.judge import Judge, Limits
@@ -28,7 +28,8 @@ class BeamClusterer:
         run = GreedyRun(graph, judge, target)
         sets = run.sets()
         greedy = run.finish(sets)
-        hidden = greedy.duplicated()
+        # Of the sets, not of the plan: two that hold a node may share a pack, where it stands once.
+        hidden = in_several(sets.values())
         partition = Partition(graph, [sorted(nodes - hidden) for nodes in sets.values()])
         legality, scorer = Legality(graph, judge, hidden), GraphScorer(graph, target)
         called = {node for nodes in sets.values() if judge.routine(nodes) for node in nodes}

@@ -11,11 +11,14 @@ from mlirstitch.passes.stitching.graph import Graph
 class Partition:
     """Disjoint clusters of nodes without cycles between them.
 
+    Nodes that several kernels compute are in no cluster; dependences through them count.
+
     Attributes:
         clusters: the nodes of every cluster, ascending, by a number that is never given twice.
     """
 
     def __init__(self, graph: Graph, clusters: Iterable[Sequence[int]]) -> None:
+        """Raises ValueError for clusters that share a node, or need each other's results."""
         self.clusters: dict[int, tuple[int, ...]] = {}
         self._graph = graph
         self._owner: dict[int, int] = {}
@@ -25,6 +28,7 @@ class Partition:
         self._next = 0
         self._add(clusters)
         self._sort()
+        self._check()
 
     def neighbours(self, number: int) -> list[int]:
         """Clusters that a cluster reads, or that read it; ascending."""
@@ -32,8 +36,6 @@ class Partition:
 
     def is_convex(self, numbers: Collection[int]) -> bool:
         """No path leaves the clusters and comes back to one of them through others."""
-        if any(number not in self._rank for number in numbers):
-            return False  # clusters that seem to need each other, through ops every reader computes, stay as they are
         last = max(self._rank[number] for number in numbers)
         stack = [other for number in numbers for other in self._after[number] if other not in numbers]
         seen = set(stack)
@@ -41,7 +43,7 @@ class Partition:
             for other in self._after[stack.pop()]:
                 if other in numbers:
                     return False
-                if other not in seen and self._rank.get(other, 0) < last:
+                if other not in seen and self._rank[other] < last:
                     seen.add(other)
                     stack.append(other)
         return True
@@ -60,6 +62,16 @@ class Partition:
         added = self._add(parts)
         self._sort()
         return added
+
+    def _check(self) -> None:
+        """What shares a node looks like a cycle, too: each of the two reads what the other owns."""
+        count = sum(map(len, self.clusters.values()))
+        if count != len(self._owner):
+            raise ValueError(f"clusters share {count - len(self._owner)} nodes")
+        stuck = sorted(self.clusters.keys() - self._rank.keys())
+        if stuck:
+            shown = ", ".join(str(self.clusters[number]) for number in stuck[:4])
+            raise ValueError(f"clusters need each other's results: {shown}")
 
     def _add(self, clusters: Iterable[Sequence[int]]) -> list[int]:
         added: list[int] = []
