@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mlirstitch.driver.compile import compile, load
     from mlirstitch.driver.embed import add_passes
+    from mlirstitch.driver.import_step import import_step
     from mlirstitch.driver.markers import keep_apart, keep_together, never_fuse
     from mlirstitch.errors import (
         BundleError,
@@ -49,6 +50,7 @@ __all__ = [
     "__version__",
     "add_passes",
     "compile",
+    "import_step",
     "keep_apart",
     "keep_together",
     "load",
@@ -61,6 +63,7 @@ _HOMES = {
     "compile": "mlirstitch.driver.compile",
     "load": "mlirstitch.driver.compile",
     "add_passes": "mlirstitch.driver.embed",
+    "import_step": "mlirstitch.driver.import_step",
     "keep_together": "mlirstitch.driver.markers",
     "keep_apart": "mlirstitch.driver.markers",
     "never_fuse": "mlirstitch.driver.markers",

@@ -10,20 +10,18 @@ import mlir.ir  # noqa: F401  isort: skip  before torch_mlir
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.export import ExportedProgram
-from torch.utils._pytree import TreeSpec
 from torch_mlir import ir as _torch_ir
 from torch_mlir import passmanager as _torch_passes
 from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 from torch_mlir.extras.fx_importer import FxImporter
 
-from mlirstitch.driver.calling import CallingConvention
+from mlirstitch.driver.imported import ImportedModel
 from mlirstitch.driver.torch_import import repairs
 from mlirstitch.driver.torch_import.checks import (
     check_before_decomposition,
@@ -36,8 +34,10 @@ from mlirstitch.driver.torch_import.decompositions import decomposition_table
 from mlirstitch.driver.torch_import.empty_tensors import fold_empty_tensors
 from mlirstitch.driver.torch_import.exporting import export_failure, export_program, parameter_names
 from mlirstitch.driver.torch_import.lifted_ops import lift_ops
-from mlirstitch.driver.torch_import.program import Argument, FlatProgram, Result, flatten_program, literal_targets
+from mlirstitch.driver.torch_import.program import FlatProgram, flatten_program, literal_targets
 from mlirstitch.errors import ImportFailure, MlirstitchError
+
+__all__ = ["ImportedModel", "decompositions", "import_model", "lower_program", "without_torch_warnings"]
 
 torch_ir: Any = _torch_ir  # the stubs of both lack most names
 torch_passes: Any = _torch_passes
@@ -48,42 +48,6 @@ PIPELINES = (
     "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})",
 )
 """torch_mlir's own way from its torch dialect to linalg on tensors."""
-
-
-@dataclass(frozen=True)
-class ImportedModel:
-    """A PyTorch program as linalg on tensors.
-
-    Attributes:
-        mlir: text of a module with one public function ``@main``, locations included. Arguments and results carry
-            ``stitch.name``, ``stitch.dtype``, arguments ``stitch.role``, updated arguments' results ``stitch.mutates``.
-        arguments, results: the same as Python values, in the order of ``@main``.
-        weights: argument position to the module's own tensor (weights and constants; no copy: a later in-place change
-            of the module shows). Fake or meta tensors if the module holds such.
-        mutations: result position to the position of the argument whose new contents the result is. These results
-            come first.
-        calling: how the user's call maps to inputs and results (kwargs, None and numbers included).
-        in_spec, out_spec: the same as torch's tree specifications of ``(args, kwargs)`` and of the return value.
-    """
-
-    mlir: str
-    arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
-    weights: dict[int, Tensor]
-    mutations: dict[int, int]
-    calling: CallingConvention
-    in_spec: TreeSpec
-    out_spec: TreeSpec
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """Positions of the arguments that the caller passes, in the order of ``calling``'s leaves."""
-        return tuple(i for i, a in enumerate(self.arguments) if a.role == "input")
-
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """Positions of the results that the caller gets back, in the order of ``calling``'s leaves."""
-        return tuple(i for i in range(len(self.results)) if i not in self.mutations)
 
 
 def import_model(
@@ -107,10 +71,15 @@ def import_model(
     """
     if dynamic is not None:
         raise ImportFailure("dynamic shapes are not compiled yet", hint="import once for every shape you need")
-    with _without_torch_warnings():
+    with without_torch_warnings():
         exported = export_program(x, example_inputs, example_kwargs)
-        check_before_decomposition(exported)
+        check_before_decomposition(exported.graph)
         program = flatten_program(_decompose(exported), literal_targets(exported), x, parameter_names(x))
+    return lower_program(program)
+
+
+def lower_program(program: FlatProgram) -> ImportedModel:
+    """Lower a decomposed program. Raises :class:`ImportFailure` naming the op that cannot be lowered."""
     check_decomposed(program.graph)
     fold_empty_tensors(program.graph)
     literals = {i: dense_text(value) for i, value in program.literals.items()}
@@ -122,7 +91,7 @@ def import_model(
 
 
 @contextmanager
-def _without_torch_warnings() -> Iterator[None]:
+def without_torch_warnings() -> Iterator[None]:
     """torch.export warns about deprecated calls in its own code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -130,11 +99,15 @@ def _without_torch_warnings() -> Iterator[None]:
         yield
 
 
+def decompositions() -> dict[Any, Any]:
+    """The rules that bring aten ops to those that torch_mlir lowers rightly, by overload."""
+    return dict(decomposition_table(cast("Mapping[Any, Any]", get_decomposition_table())))
+
+
 def _decompose(exported: ExportedProgram) -> ExportedProgram:
-    table = decomposition_table(cast("Mapping[Any, Any]", get_decomposition_table()))
     try:
         with torch.no_grad():
-            return exported.run_decompositions(cast("dict[Any, Any]", table))
+            return exported.run_decompositions(decompositions())
     except MlirstitchError:
         raise
     except Exception as error:

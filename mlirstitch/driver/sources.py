@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlirstitch.driver.calling import CallingConvention
+from mlirstitch.driver.imported import ImportedModel
 from mlirstitch.driver.markers import recording
 from mlirstitch.errors import ImportFailure, MlirstitchError
 from mlirstitch.options import CompileOptions
@@ -46,9 +47,9 @@ def read_source(x: Any, example_inputs: Any = None, example_kwargs: Mapping[str,
     """Bring ``x`` into IR text.
 
     Args:
-        x: an ``nn.Module``, a function of tensors, an ``ExportedProgram``; or MLIR as text, as a path, or as a module
-            of the ``mlir`` package.
-        example_inputs, example_kwargs: arguments for tracing; not used for MLIR and exported programs.
+        x: an ``nn.Module``, a function of tensors, an ``ExportedProgram``, an imported program; or MLIR as text, as a
+            path, or as a module of the ``mlir`` package.
+        example_inputs, example_kwargs: arguments for tracing; not used for MLIR, exported and imported programs.
 
     Raises:
         ImportFailure: the model cannot be imported, or ``x`` is none of these.
@@ -58,6 +59,8 @@ def read_source(x: Any, example_inputs: Any = None, example_kwargs: Mapping[str,
         return _read_file(x)
     if isinstance(x, str):
         return Source(x) if _looks_like_ir(x) else _read_file(Path(x))
+    if isinstance(x, ImportedModel):
+        return _of_import(x)
     operation = getattr(x, "operation", None)
     if operation is not None and hasattr(operation, "get_asm"):
         return Source(operation.get_asm(enable_debug_info=True))
@@ -112,10 +115,14 @@ def _import(x: Any, example_inputs: Any, example_kwargs: Mapping[str, Any] | Non
         ) from error
     with recording() as requests:
         model = import_model(x, () if example_inputs is None else example_inputs, example_kwargs=example_kwargs)
+    return replace(_of_import(model), requests={name: tuple(texts) for name, texts in requests.items()})
+
+
+def _of_import(model: ImportedModel) -> Source:
     return Source(
         text=model.mlir,
         calling=model.calling,
         weights={model.arguments[position].name: tensor for position, tensor in model.weights.items()},
         trees=(model.in_spec, model.out_spec),
-        requests={name: tuple(texts) for name, texts in requests.items()},
+        requests=model.requests,
     )

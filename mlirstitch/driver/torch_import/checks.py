@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, fx
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.export import ExportedProgram
 
 from mlirstitch.driver.torch_import.program import DTYPE_NAMES
 from mlirstitch.errors import ImportFailure
@@ -137,9 +136,9 @@ def _alone(node: fx.Node) -> fx.Graph:
     return graph
 
 
-def check_before_decomposition(exported: ExportedProgram) -> None:
+def check_before_decomposition(graph: fx.Graph) -> None:
     """Refuse what decompositions would hide or what would raise inside them. Raises :class:`ImportFailure`."""
-    for node in exported.graph.nodes:
+    for node in graph.nodes:
         if node.op != "call_function":
             continue
         if isinstance(node.target, HigherOrderOperator) and node.target.name() not in _INLINED:

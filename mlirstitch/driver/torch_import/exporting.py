@@ -98,7 +98,7 @@ def expand_gradients(function: Callable[..., Any], inputs: tuple[Any, ...]) -> f
 
     ``torch.export`` does not trace through gradients, ``make_fx`` does. Every op keeps the user's line.
     """
-    with _whole_user_stacks():
+    with whole_user_stacks():
         return make_fx(function, record_stack_traces=True)(*inputs)
 
 
@@ -107,11 +107,11 @@ def _export(module: nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
         mode = _fake_mode(module, args, kwargs)
         if mode is not None:
             stack.enter_context(_fake_weights(module, mode))
-            args, kwargs = tree_map(lambda v: _to_fake(v, mode), (args, kwargs))
+            args, kwargs = tree_map(lambda v: to_fake(v, mode), (args, kwargs))
             stack.enter_context(mode)
         stack.enter_context(torch.no_grad())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(_whole_user_stacks())
+        stack.enter_context(whole_user_stacks())
         return torch.export.export(module, args, kwargs, strict=False)
 
 
@@ -145,7 +145,7 @@ def _fake_mode(module: nn.Module, args: Any, kwargs: Any) -> FakeTensorMode | No
     return FakeTensorMode(allow_non_fake_inputs=True) if any(t.is_meta for t in tensors) else None
 
 
-def _to_fake(value: Any, mode: FakeTensorMode) -> Any:
+def to_fake(value: Any, mode: FakeTensorMode) -> Any:
     """A fake CPU tensor of the same shape; other values stay. A fake tensor of the mode is itself."""
     if not isinstance(value, Tensor) or (isinstance(value, FakeTensor) and not value.is_meta):
         return value
@@ -166,7 +166,7 @@ def _fake_weights(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
                 for name, value in list(table.items()):
                     if value is None or (isinstance(value, FakeTensor) and not value.is_meta):
                         continue
-                    fake = known.setdefault(id(value), _to_fake(value.detach(), mode))
+                    fake = known.setdefault(id(value), to_fake(value.detach(), mode))
                     replaced.append((table, name, value))
                     table[name] = nn.Parameter(fake, value.requires_grad) if table is part._parameters else fake
         yield
@@ -185,21 +185,29 @@ def _is_users(frame: traceback.FrameSummary) -> bool:
     return not frame.filename.startswith((*_LIBRARIES, "<frozen"))
 
 
-@contextmanager
-def _whole_user_stacks() -> Iterator[None]:
-    """Record, for every traced op, all frames of the user's code and the ``forward`` methods of torch's modules.
+def user_frames(stack: traceback.StackSummary, tracer: str = __file__) -> traceback.StackSummary:
+    """The frames of the user's code and the ``forward`` methods of torch's modules.
 
-    torch records ``forward`` methods only, which leaves ops of plain functions without a line. Frames outside the
-    program (our own and those of the caller of the compiler) are cut off.
+    Frames outside the program (our own and those of the caller of the compiler) are cut off: all up to the last one of
+    the file ``tracer``, which calls the program.
+    """
+    frames = list(stack)
+    own = [i for i, frame in enumerate(frames) if frame.filename == tracer]
+    inside = frames[own[-1] + 1 :] if own else frames
+    return traceback.StackSummary.from_list(
+        [f for f in inside if (f.name == "forward" or _is_users(f)) and f.filename not in uninteresting_files()]
+    )
+
+
+@contextmanager
+def whole_user_stacks(tracer: str = __file__) -> Iterator[None]:
+    """Record, for every traced op, all of :func:`user_frames`.
+
+    torch records ``forward`` methods only, which leaves ops of plain functions without a line.
     """
 
     def keep(self: TracerBase, user_stack_summary: traceback.StackSummary) -> traceback.StackSummary:
-        frames = list(user_stack_summary)
-        own = [i for i, frame in enumerate(frames) if frame.filename == __file__]
-        inside = frames[own[-1] + 1 :] if own else frames
-        return traceback.StackSummary.from_list(
-            [f for f in inside if (f.name == "forward" or _is_users(f)) and f.filename not in uninteresting_files()]
-        )
+        return user_frames(user_stack_summary, tracer)
 
     original = TracerBase._filter_traceback_frames
     TracerBase._filter_traceback_frames = keep

@@ -95,12 +95,13 @@ def literal_targets(exported: ExportedProgram) -> set[str]:
         node = by_name.get(getattr(spec.arg, "name", ""))
         if spec.kind == InputKind.CONSTANT_TENSOR and node is not None and node.users:
             value = exported.constants.get(spec.target or "")
-            if _is_small(value) and all(u.target in copies for u in node.users):
+            if is_small(value) and all(u.target in copies for u in node.users):
                 found.add(spec.target or "")
     return found
 
 
-def _is_small(value: object) -> bool:
+def is_small(value: object) -> bool:
+    """Whether a tensor has values, few enough to be written into the program."""
     if not isinstance(value, Tensor) or isinstance(value, FakeTensor) or value.is_meta:
         return False
     return value.numel() <= INLINE_ELEMENTS
@@ -118,8 +119,8 @@ def flatten_program(
     nodes = {n.name: n for n in graph.nodes if n.op == "placeholder"}
     mutated = {s.target for s in decomposed.graph_signature.output_specs if s.kind in _MUTATIONS}
     tensors = _Tensors(decomposed, module)
-    user_inputs = iter(_input_names(decomposed, parameter_names))
-    names = _Names()
+    user_inputs = iter(input_names(_present(decomposed.call_spec.in_spec), parameter_names))
+    names = UniqueNames()
     arguments: list[Argument] = []
     weights: dict[int, Tensor] = {}
     written: dict[int, Tensor] = {}
@@ -137,7 +138,7 @@ def flatten_program(
                 continue
             (written if spec.target in literals else weights)[len(arguments)] = tensors.of(spec)
         name = names.add(spec.target or spec.arg.name, wanted)
-        arguments.append(Argument(name, role, *_type_of(node, name)))
+        arguments.append(Argument(name, role, *type_of(node, name)))
     calling, user_names = _calling(decomposed, parameter_names, [a.name for a in arguments if a.role == "input"])
     results = _results(graph, decomposed, names, user_names)
     graph.lint()
@@ -153,7 +154,7 @@ def flatten_program(
     )
 
 
-class _Names:
+class UniqueNames:
     """Names of arguments, made distinct; looked up by what the exported program calls the tensor."""
 
     def __init__(self) -> None:
@@ -189,9 +190,8 @@ def _merge_tied(exported: ExportedProgram, nodes: dict[str, fx.Node], tensors: _
     return others
 
 
-def _input_names(exported: ExportedProgram, parameter_names: tuple[str, ...]) -> list[str]:
-    """A printable name of every leaf of the user's arguments: ``x``, ``state['h']``, ``args[2]``."""
-    spec = _present(exported.call_spec.in_spec)
+def input_names(spec: TreeSpec, parameter_names: tuple[str, ...]) -> list[str]:
+    """A printable name of every leaf of the user's ``(args, kwargs)``: ``x``, ``state['h']``, ``args[2]``."""
     count = spec.num_leaves
     named: list[str] = []
     for path, _ in tree_flatten_with_path(tree_unflatten(list(range(count)), spec))[0]:
@@ -250,7 +250,8 @@ def _identity(value: Tensor) -> tuple[Any, ...]:
     return (value.data_ptr(), value.shape, value.stride(), value.dtype)
 
 
-def _type_of(node: fx.Node, name: str) -> tuple[str, tuple[int, ...]]:
+def type_of(node: fx.Node, name: str) -> tuple[str, tuple[int, ...]]:
+    """``stitch.dtype`` and shape of a node. Raises :class:`ImportFailure` if the compiler has no such type."""
     value = node.meta.get("val")
     if not isinstance(value, Tensor):
         raise ImportFailure(f"{name} is no tensor but {type(value).__name__}", hint="pass tensors, or fixed numbers")
@@ -273,14 +274,14 @@ def _calling(
     signature = exported.graph_signature
     inputs = [s.arg for s in signature.input_specs if s.kind == InputKind.USER_INPUT]
     outputs = [s.arg for s in signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
-    arguments = tree_of(_present(in_spec), _leaves(inputs))
-    results = tree_of(out_spec, _leaves(outputs))
+    arguments = tree_of(_present(in_spec), leaves_of(inputs))
+    results = tree_of(out_spec, leaves_of(outputs))
     user_names = [f"output{path}" for path, arg in _paths(out_spec, outputs) if not isinstance(arg, ConstantArgument)]
     return CallingConvention(arguments, results, tuple(input_names), parameter_names), user_names
 
 
-def _leaves(values: list[Any]) -> Callable[[], Node]:
-    """One tree leaf a call: tensors are numbered, fixed Python values are written down."""
+def leaves_of(values: list[Any]) -> Callable[[], Node]:
+    """For :func:`tree_of`: one tree leaf a call: tensors are numbered, fixed Python values are written down."""
     remaining = iter(values)
     numbers = iter(range(len(values)))
 
@@ -296,7 +297,9 @@ def _paths(spec: TreeSpec, leaves: list[Any]) -> list[tuple[str, Any]]:
     return [(keystr(path), leaf) for path, leaf in pairs]
 
 
-def _results(graph: fx.Graph, exported: ExportedProgram, names: _Names, user_names: list[str]) -> tuple[Result, ...]:
+def _results(
+    graph: fx.Graph, exported: ExportedProgram, names: UniqueNames, user_names: list[str]
+) -> tuple[Result, ...]:
     """Rewrite the output node to the tensors that are returned, and describe them."""
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     kept: list[fx.Node] = []
@@ -309,10 +312,10 @@ def _results(graph: fx.Graph, exported: ExportedProgram, names: _Names, user_nam
             raise ImportFailure(f"the program returns {value!r} as {spec.kind.name}", hint="return tensors")
         if spec.kind in _MUTATIONS:
             target = names.of(spec.target or "")
-            results.append(Result(f"{target} (updated)", _type_of(value, target)[0], target))
+            results.append(Result(f"{target} (updated)", type_of(value, target)[0], target))
         elif spec.kind == OutputKind.USER_OUTPUT:
             name = next(remaining)
-            results.append(Result(name, _type_of(value, name)[0]))
+            results.append(Result(name, type_of(value, name)[0]))
         else:
             raise ImportFailure(
                 f"the program returns a {spec.kind.name.lower().replace('_', ' ')}",
