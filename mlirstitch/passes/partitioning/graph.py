@@ -73,7 +73,8 @@ class GraphOp:
         combiner: how parts of a reduction become one (one of :data:`COMBINERS`), "" where there is no reduction or none
             of a known sort.
         inputs, results: operands and results; an operand that only gives the shape of the result is left out.
-        inits: positions in ``inputs`` of what a reduction starts from, which one part alone may add.
+        inits: positions in ``inputs`` of what a sum or product starts from, where that is not known to be neutral. One
+            part alone may add it, unless it is itself partial over the same axes.
         linear: sets of positions in ``inputs``: the results are linear in the inputs of a set taken together, all
             others fixed, and zero where they are. So the op applied to the parts of sums gives the parts of a sum:
             partial sums may pass through it if exactly the inputs of one set are partial. ``x + y`` has the set
