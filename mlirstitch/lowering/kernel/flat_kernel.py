@@ -65,6 +65,11 @@ class FlatLayout:
             schemes=schemes,
         )
 
+    def chunks_of(self, part: int) -> int:
+        """Chunks that all threads together compute as their ``part``-th one."""
+        whole, rest = divmod(self.chunks, self.threads * self.unroll)
+        return whole * self.threads + min(self.threads, max(0, rest - part * self.threads))
+
 
 def flat_elements(program: TensorProgram) -> int:
     """Elements of every output. Raises :class:`PassError` if outputs differ."""
@@ -127,11 +132,12 @@ class FlatKernel:
                 self._store_outputs(offset)
             return []
 
-        if layout.blocks * layout.threads * layout.unroll == layout.chunks:
+        inside = layout.chunks_of(part)
+        if inside == layout.blocks * layout.threads:
             compute()
             return
-        inside = builder.compare("ult", number, builder.index_constant(layout.chunks))
-        builder.branch(inside, [], compute, None, Fraction(layout.chunks, layout.unroll))
+        guard = builder.compare("ult", number, builder.index_constant(layout.chunks))
+        builder.branch(guard, [], compute, None, Fraction(inside))
 
     def _rest(self, first: Value, rest: int) -> None:
         builder = self.builder

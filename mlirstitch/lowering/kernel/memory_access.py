@@ -190,6 +190,7 @@ class MemoryAccess:
                 [kind],
                 lambda: [self._plain_load(memref, index, kind, offset, stored)],
                 lambda: [idle],
+                executions,
             )[0]
         if argument is not None:
             self.accesses.bytes[argument] += executions * width * scalar_ops.byte_size(stored)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mlir import ir
 
@@ -135,7 +136,8 @@ class PackedKernel:
 
             return emit
 
-        builder.branch(is_low, [], side(low), side(high), builder.scope.executions / 2)
+        share = Fraction(sum(part.blocks for part in low), sum(part.blocks for part in parts))
+        builder.branch(is_low, [], side(low), side(high), builder.scope.executions * share)
 
     def _run(self, part: PartRange) -> None:
         """Emit a part at the current point, for as many threads as it uses."""
@@ -149,7 +151,8 @@ class PackedKernel:
             emit()
             return
         takes_part = builder.compare("ult", builder.thread_id(), builder.index_constant(threads))
-        builder.branch(takes_part, [], emit)
+        share = Fraction(threads, self.schedule.block[0])
+        builder.branch(takes_part, [], emit, None, builder.scope.executions * share)
 
     def _emit(self, part: PartRange) -> None:
         numbers = [self._inputs[value] for value in part.cluster.inputs]
