@@ -9,9 +9,11 @@ the offsets of accesses, so that each op counts for less than one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlir import ir
+
+from mlirstitch.lowering.kernel.redundancy import is_constant
 
 Counts = Mapping[str, float]
 
@@ -20,7 +22,7 @@ _INTEGER: Counts = {"integer": 1}
 _NOTHING: Counts = {}
 
 _MATH_32: dict[str, Counts] = {
-    "exp": {"float": 6, "integer": 1, "convert": 1, "move": 0.5, "special": 1},
+    "exp": {"float": 7, "integer": 1, "convert": 1, "special": 1},
     "exp2": {"special": 1},
     "expm1": {"float": 18, "move": 6, "convert": 1, "special": 1},
     "tanh": {"float": 11, "integer": 2, "move": 2, "special": 2},
@@ -58,6 +60,9 @@ _MATH_64: dict[str, Counts] = {
     "fma": {"double": 1},
 }
 
+_CONSTANT_POWER_32: Counts = {"float": 42, "integer": 4, "move": 11, "control": 0.5, "convert": 1.5, "special": 1}
+"""A power of a constant: its logarithm is one."""
+
 _OTHER_MATH: Counts = {"float": 20, "integer": 5, "move": 5, "special": 1}
 """A function that stands in no table."""
 
@@ -81,6 +86,9 @@ _CONVERSIONS = frozenset(
     f"arith.{name}"
     for name in ("extf", "truncf", "sitofp", "uitofp", "fptosi", "fptoui", "extsi", "extui", "trunci", "index_cast")
 )
+_IDS: dict[str, Counts] = {"gpu.thread_id": {"move": 1, "convert": 1}, "gpu.block_id": {"move": 1, "convert": 0.5}}
+"""Numbers of thread and block are 32 bits wide and widened to indices."""
+
 _SHUFFLES = frozenset(("gpu.shuffle", "nvvm.vote.sync"))
 
 INDEX_ARITHMETIC = 0.5
@@ -88,6 +96,9 @@ INDEX_ARITHMETIC = 0.5
 
 INDEX_DIVISION = 1.5
 """Of a division or remainder by a constant that is not folded."""
+
+PACKED = 16
+"""Bytes from which on an access moves packed 32-bit words, which narrow elements are taken out of."""
 
 WIDE_INTEGER = 1.3
 """Of an operation on integers of a tensor, moves to and from the width it is computed in included."""
@@ -122,15 +133,22 @@ class ValueKind:
         return self.lanes * -(-self.width // 8)
 
 
-def instructions_of(op: ir.Operation) -> Counts:
-    """PTX instructions that one execution of ``op`` takes, by class; accesses to memory are not counted here."""
+def instructions_of(op: ir.Operation, uniform: bool = False) -> Counts:
+    """PTX instructions that one execution of ``op`` takes, by class; accesses to memory are not counted here.
+
+    ``uniform``: the lanes of its result are all the same, and computed as one.
+    """
     name = op.name
     if name in ("arith.constant", "scf.yield") or not len(op.results):
         return _NOTHING
+    if name in _IDS:
+        return _IDS[name]
     kind = ValueKind.of(op.results[0].type)
+    if uniform:
+        kind = replace(kind, lanes=1)
     if name in _SHUFFLES:
-        return {"shuffle": max(1, kind.width // 32), "move": 1}
-    if name.startswith("math.") or name in _APPROXIMATE:
+        return {"shuffle": max(1, kind.width // 32)}
+    if name.startswith("math.") or (name in _APPROXIMATE and (name.startswith("llvm.") or "afn" in _flags(op))):
         return _times(_function(op, kind), kind.lanes)
     if name == "arith.remf":
         return _times(_REMAINDER, kind.lanes)
@@ -156,6 +174,8 @@ def _function(op: ir.Operation, kind: ValueKind) -> Counts:
     name = op.name.removeprefix("math.")
     if not kind.is_float:
         return {"integer": 2}
+    if name == "powf" and kind.width <= 32 and is_constant(op.operands[0]):
+        return _CONSTANT_POWER_32
     if kind.width == 64 and name in _MATH_64:
         return _MATH_64[name]
     return _MATH_32.get(name, _OTHER_MATH)
@@ -192,20 +212,22 @@ def _integer_arithmetic(name: str, kind: ValueKind) -> Counts:
     return {"integer": kind.lanes * (1 if not divides else WIDE_INTEGER)}
 
 
-def access_instructions(kind: ValueKind, space: str, stores: bool, fresh_address: bool) -> Counts:
-    """Instructions of one access to ``global`` or ``shared`` memory.
+def access_instructions(kind: ValueKind, space: str, stores: bool, merged: int = 1) -> Counts:
+    """Instructions of one access to ``global`` or ``shared`` memory, its address left out.
 
-    ``fresh_address``: no access to the same array stands a constant distance away, whose address would serve.
+    ``merged``: neighbouring accesses of later iterations that one instruction does.
     """
-    requests = max(1, -(-kind.bytes // 16))
+    requests = max(1, -(-kind.bytes // 16)) / merged
     moves = 0.0
-    if kind.lanes > 1:
-        moves = kind.lanes / (2 if kind.width >= 32 else 4)
-    return {
-        ("store_" if stores else "load_") + space: requests,
-        "integer": 1.0 if fresh_address else 0.0,
-        "move": moves,
-    }
+    if kind.width < 32 and kind.bytes * merged >= PACKED and not stores:
+        moves = kind.bytes / 4
+    return {("store_" if stores else "load_") + space: requests, "move": moves}
+
+
+def registers_of(kind: ir.Type) -> float:
+    """Moves that it takes to set a value."""
+    value = ValueKind.of(kind)
+    return value.lanes * (0.5 if value.width == 16 and value.lanes > 1 else 1)
 
 
 def _times(counts: Counts, factor: float) -> Counts:

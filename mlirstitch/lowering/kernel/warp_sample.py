@@ -1,8 +1,8 @@
 """Integers of a kernel, computed for a few warps: which sectors an access touches, which threads pass a condition.
 
-Blocks of the launch are sampled at even distances; of each, all warps. A value is an array ``[warps, 32]`` (or one that
-broadcasts to it); what comes from memory, from other threads or out of a loop is not known. Counters of loops stand at
-their first iteration.
+Blocks of the launch are sampled at even distances, and the last one, which may have less to do; of each, all warps. A
+value is an array ``[warps, 32]`` (or one that broadcasts to it); what comes from memory, from other threads or out of a
+loop is not known. Counters of loops stand at their first iteration.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ WARP = 32
 SECTOR = 32
 """Bytes of a sector."""
 
-MOST_BLOCKS = 4
-MOST_WARPS = 32
-"""Sampled blocks, and warps of all of them."""
+LEAST_BLOCKS, MOST_BLOCKS = 4, 16
+MOST_WARPS = 64
+"""Sampled blocks; more than the least only as long as they have few warps."""
 
 Array = np.ndarray[Any, Any]
 
@@ -55,12 +55,17 @@ class WarpSample:
 
     def __init__(self, blocks: int, threads: int) -> None:
         warps = -(-threads // WARP)
-        count = max(1, min(MOST_BLOCKS, blocks, MOST_WARPS // warps))
-        chosen = np.arange(count, dtype=np.int64) * blocks // count
+        count = min(blocks, max(LEAST_BLOCKS, min(MOST_BLOCKS, MOST_WARPS // warps)))
+        if count < blocks:
+            others = count - 1
+            chosen = np.append(np.arange(others, dtype=np.int64) * (blocks - 1) // others, blocks - 1)
+            weights = np.append(np.full(others, (blocks - 1) / others), 1.0)
+        else:
+            chosen, weights = np.arange(blocks, dtype=np.int64), np.ones(blocks)
         thread = np.arange(warps * WARP, dtype=np.int64).reshape(1, warps, WARP)
         self.warps = count * warps
-        self.share = blocks / count
-        """Warps of the launch that a sampled one stands for."""
+        self.weights: Array = np.repeat(weights, warps)
+        """Warps of the launch that each sampled one stands for."""
         self._block = np.broadcast_to(chosen[:, None, None], (count, warps, WARP)).reshape(-1, WARP)
         self._thread = np.broadcast_to(thread, (count, warps, WARP)).reshape(-1, WARP)
         self.launched: Array = self._thread < threads
