@@ -43,7 +43,7 @@ class RowAttention(nn.Module):
     def __init__(self, width: int, pair_width: int, heads: int) -> None:
         super().__init__()
         self.attention = GatedAttention(width, heads)
-        self.pair_norm = nn.LayerNorm(pair_width)
+        self.pair_norm = nn.LayerNorm(pair_width, bias=False)  # softmax does not see one
         self.pair_bias = nn.Linear(pair_width, heads, bias=False)
 
     def forward(self, m: Tensor, z: Tensor) -> Tensor:

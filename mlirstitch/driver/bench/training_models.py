@@ -80,7 +80,7 @@ class Convolutions(nn.Module):
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.first = nn.Conv2d(3, channels, 3, padding=1, bias=False)
         self.first_norm = nn.BatchNorm2d(channels)
         self.second = nn.Conv2d(channels, 2 * channels, 3, padding=1, bias=False)
         self.second_norm = nn.BatchNorm2d(2 * channels)
@@ -120,6 +120,8 @@ def _block(hidden: int, heads: int, causal: bool, fused_attention: bool) -> PreN
     block = PreNormBlock(hidden, heads, causal=causal, gelu="tanh")
     if fused_attention:
         block.attention = FusedAttention(hidden, heads, causal=causal)
+    # Softmax does not see a bias of the keys: its gradient would be rounding errors, which Adam blows up.
+    block.attention.key = nn.Linear(hidden, hidden, bias=False)
     return block
 
 

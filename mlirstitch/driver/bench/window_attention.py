@@ -38,7 +38,8 @@ class ShiftedWindowBlock(nn.Module):
         super().__init__()
         self.heads, self.window, self.shift = heads, window, window // 2
         self.attention_norm, self.hidden_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.query, self.value = nn.Linear(width, width), nn.Linear(width, width)
+        self.key = nn.Linear(width, width, bias=False)  # softmax does not see a bias of the keys
         self.output = nn.Linear(width, width)
         self.expand = nn.Linear(width, 4 * width)
         self.contract = nn.Linear(4 * width, width)
