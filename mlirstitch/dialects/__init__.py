@@ -1,7 +1,7 @@
 """What our IR means: attributes of the ``stitch`` dialect, promises of each level, contexts and parsing.
 
-``stitch`` is a namespace of discardable attributes on upstream ops, so that IR of every level parses in any MLIR tool
-of the same LLVM release; nothing has to be loaded for it.
+``stitch`` is a namespace of discardable attributes on upstream ops, so that IR for one device parses in any MLIR tool
+of the same LLVM release; nothing has to be loaded for it. Programs of several devices have ops of their own (``dist``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mlir import ir
 
+from mlirstitch.dialects import dist
 from mlirstitch.dialects.bindings import MLIRError, error_diagnostics
 from mlirstitch.dialects.locations import source_line
 from mlirstitch.dialects.walk import walk
@@ -36,7 +37,7 @@ DIALECT_HINTS = {
 
 
 def new_context(*, allow_unregistered: bool = False) -> ir.Context:
-    """A context for our IR: all upstream dialects, single-threaded.
+    """A context for our IR: all upstream dialects and ``dist``, single-threaded.
 
     One thread keeps diagnostics and printed IR in order (MLIR aborts when IR is printed from several) and a compiler
     process small; the output is the same with more.
@@ -44,6 +45,7 @@ def new_context(*, allow_unregistered: bool = False) -> ir.Context:
     context = ir.Context()
     context.enable_multithreading(False)
     context.allow_unregistered_dialects = allow_unregistered
+    dist.load(context)
     return context
 
 
