@@ -74,6 +74,16 @@ def test_producers_join_whose_every_reader_is_inside() -> None:
     assert list(places(window.with_producers(mask_of([1])))) == [1]
 
 
+def test_producers_that_others_outside_the_window_read_may_stay_out() -> None:
+    window = Window(_two_branches(), range(4))  # 4 reads 3 outside
+    assert window.leaving == mask_of([3])
+    assert list(places(window.with_producers(mask_of([3]), leaving=False))) == [0, 1, 2, 3]
+    window = Window(_two_branches(), [0, 1, 3, 4])  # 2 reads 0 outside
+    assert window.leaving == mask_of([0, 3])
+    assert list(places(window.with_producers(mask_of([1])))) == [0, 1]
+    assert list(places(window.with_producers(mask_of([1]), leaving=False))) == [1]
+
+
 def test_reachability_holds_in_a_window_of_some_nodes() -> None:
     window = Window(_two_branches(), [1, 3, 4])
     assert window.nodes == (1, 3, 4)

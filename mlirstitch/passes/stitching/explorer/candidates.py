@@ -6,7 +6,10 @@ none" over the consumers, or where these are many, from the candidates of the tw
 
 - A union is closed under paths between its members (convex closure) instead of being given up, which keeps diamonds.
 - It is also tried with the producers that only members read: the node that stands first is not what the others depend
-  on alone.
+  on alone. And without those of them that others outside the window need: a kernel that stores a tensor on the way may
+  be refused.
+- What the best pattern of a node leaves of a cluster that was there is a candidate, too: else a plan could take an op
+  from a cluster only together with all that the op's own candidates hold.
 - Remote fusion, with a virtual producer of all nodes: patterns that read one tensor unite although neither depends on
   the other. What shares no tensor is left to kernel packing, which saves launches only.
 
@@ -63,7 +66,8 @@ class PatternReduction:
         for place in reversed(range(count)):
             best[place] = self._keep([*self._pool(place, best), 1 << place], place)
         found = [{pattern.mask: pattern for pattern in patterns} for patterns in best]
-        for pattern in itertools.chain(self._remote(best), map(self._pattern, seeds)):
+        given = list(seeds)
+        for pattern in itertools.chain(self._remote(best), self._rests(best, given), map(self._pattern, given)):
             found[pattern.first].setdefault(pattern.mask, pattern)
         return [sorted(patterns.values(), key=_rank) for patterns in found]
 
@@ -75,6 +79,7 @@ class PatternReduction:
             closed = self._window.closure(mask | 1 << place)
             pool[closed] = None
             pool[self._window.with_producers(closed)] = None
+            pool[self._window.with_producers(closed, leaving=False)] = None
         return [mask for mask in pool if mask.bit_count() <= self._most_ops]
 
     def _unite(self, choices: Sequence[Sequence[Pattern]]) -> list[int]:
@@ -128,6 +133,15 @@ class PatternReduction:
                     masks.update(dict.fromkeys(self._window.closure(mask) for mask in unions))
         ranked = sorted((self._pattern(mask) for mask in masks if mask.bit_count() <= self._most_ops), key=_rank)
         return [pattern for pattern in ranked if self._legality.refusal(self._window, pattern.mask) is None]
+
+    def _rests(self, best: Sequence[Sequence[Pattern]], seeds: Sequence[int]) -> list[Pattern]:
+        """What the best patterns leave of the seeds: convex sets of several nodes that a kernel can compute."""
+        masks: dict[int, None] = {}
+        for pattern in dict.fromkeys(patterns[0] for patterns in best if patterns):
+            left = (seed & ~pattern.mask for seed in seeds if seed & pattern.mask)
+            masks.update(dict.fromkeys(mask for mask in left if mask & (mask - 1)))
+        rests = [pattern for pattern in map(self._pattern, masks) if pattern.is_convex and pattern.gain > 0]
+        return [pattern for pattern in rests if self._legality.refusal(self._window, pattern.mask) is None]
 
     def _pattern(self, mask: int) -> Pattern:
         if mask not in self._known:

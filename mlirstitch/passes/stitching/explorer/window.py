@@ -46,6 +46,7 @@ class Window:
         nodes: numbers of the nodes in the graph, ascending. A node's place is its index here; places are topological.
         predecessors, successors: places of the nodes read from, and read by.
         below, above: for every place the nodes reachable from it, and those it is reachable from, itself included.
+        leaving: the set of nodes with a result that is returned, or read outside the window.
     """
 
     def __init__(self, graph: Graph, nodes: Iterable[int], hidden: Collection[int] = frozenset()) -> None:
@@ -56,6 +57,7 @@ class Window:
         self.below = tuple(reachability(self.successors))
         backwards = [[len(self.nodes) - 1 - other for other in others] for others in reversed(self.predecessors)]
         self.above = tuple(_mirrored(mask, len(self.nodes)) for mask in reversed(reachability(backwards)))
+        self.leaving = mask_of(index for node, index in place.items() if _leaves(graph, node, place, hidden))
 
     def members(self, mask: int) -> tuple[int, ...]:
         """Numbers of the nodes of a set, ascending."""
@@ -74,11 +76,16 @@ class Window:
         below, above = self.reach(mask)
         return mask | (below & above)
 
-    def with_producers(self, mask: int) -> int:
-        """``mask`` with every node that only members read, and with those that only such nodes read."""
+    def with_producers(self, mask: int, leaving: bool = True) -> int:
+        """``mask`` with every node that only members read, and with those that only such nodes read.
+
+        ``leaving``: others outside the window may read them as well.
+        """
         highest = mask.bit_length() - 1
         for place in range(highest, -1, -1):
             targets = self.successors[place]
+            if not leaving and self.leaving >> place & 1:
+                continue
             if targets and all(mask >> target & 1 for target in targets):
                 mask |= 1 << place
         return mask
@@ -98,6 +105,21 @@ def mask_of(found: Iterable[int]) -> int:
     for place in found:
         mask |= 1 << place
     return mask
+
+
+def _leaves(graph: Graph, node: int, place: Collection[int], hidden: Collection[int]) -> bool:
+    """A result of the node is returned, or read outside ``place``; hidden nodes are looked through."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if current in graph.returned:
+            return True
+        for other in graph.successors[current]:
+            if other in hidden:
+                stack.append(other)
+            elif other not in place:
+                return True
+    return False
 
 
 def _inside(
