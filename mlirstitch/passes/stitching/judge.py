@@ -11,6 +11,7 @@ from mlirstitch.passes.stitching.cluster_key import find_template_once
 from mlirstitch.passes.stitching.fusion_plan import Rule
 from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.passes.stitching.library_form import library_form, rounds_exactly
+from mlirstitch.passes.stitching.recurrent_steps import recurrent_steps
 from mlirstitch.passes.stitching.requests import Requests
 from mlirstitch.passes.stitching.template import PACKED, templates
 from mlirstitch.passes.structured import structured
@@ -67,8 +68,9 @@ class Judge:
         self.anchors: set[int] = set()
         self.routines: dict[int, str] = {}
         self._cheap = [_is_cheap(graph, node) for node in range(len(graph.ops))]
+        steps = recurrent_steps(graph, target) if library == "auto" else frozenset()
         for node, op in enumerate(graph.ops):
-            if library == "auto" and _is_library_call(graph, node, exact=self.exact):
+            if library == "auto" and node not in steps and _is_library_call(graph, node, exact=self.exact):
                 self.anchors.add(node)
                 self.routines[node] = op.name.removeprefix("linalg.")
             elif not self._stitches_alone(node):
