@@ -1,0 +1,130 @@
+"""Cutting a function into stages of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlirstitch.errors import PlanError
+from mlirstitch.passes.partitioning.graph import Graph, GraphOp
+from mlirstitch.passes.partitioning.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
+
+
+def stages_of(graph: Graph, phases: Phases, count: int) -> tuple[tuple[int, ...], ...]:
+    """All ops in ``count`` stages: numbers of the ops of each, ascending; a stage may be empty.
+
+    Forward ops go by their share of the forward work (flops and bytes), never before a stage they read from. An op that
+    reads arguments of the function alone (a transposed weight) goes where its result is first read. An update goes
+    where its argument is first read; a backward op where the weight is that it reads, else with its latest reader.
+
+    Raises:
+        PlanError: no such number of stages.
+    """
+    if count < 1:
+        raise PlanError(f"{count} stages: there is at least one")
+    assigned = _forward_stages(graph, phases, count)
+    _backward_stages(graph, phases, assigned)
+    _remaining(graph, assigned)
+    stages: list[list[int]] = [[] for _ in range(count)]
+    for op in graph.ops:
+        stages[assigned.get(op.number, 0)].append(op.number)
+    return tuple(tuple(stage) for stage in stages)
+
+
+def _work(graph: Graph, op: GraphOp) -> float:
+    """Flops, and bytes at ten flops each: what machines have had for decades in dense arithmetic, within a factor."""
+    if op.kind in ("view", "constant"):
+        return 0.0
+    moved = sum(graph.values[use.value].bytes for use in (*op.inputs, *op.results))
+    return op.flops + 10.0 * moved
+
+
+def _forward_stages(graph: Graph, phases: Phases, count: int) -> dict[int, int]:
+    forward = phases.ops(FORWARD)
+    from_arguments = _computed_from_weights(graph, forward)
+    total = sum(_work(graph, graph.ops[number]) for number in forward) or 1.0
+    assigned: dict[int, int] = {}
+    done = 0.0
+    for number in forward:
+        op = graph.ops[number]
+        work = _work(graph, op)
+        if number not in from_arguments:
+            share = min(count - 1, int(count * (done + work / 2) / total))
+            assigned[number] = max([share, *_stages(graph, assigned, op)])
+        done += work
+    for number in reversed(from_arguments):
+        readers = _reader_stages(graph, assigned, graph.ops[number])
+        assigned[number] = min(readers, default=0)
+    return assigned
+
+
+def _computed_from_weights(graph: Graph, forward: Sequence[int]) -> list[int]:
+    """Forward ops that no input of the function reaches."""
+    reached = {value for value in graph.arguments if graph.values[value].role not in ("weight", "constant")}
+    found: list[int] = []
+    for number in forward:
+        op = graph.ops[number]
+        if any(use.value in reached for use in op.inputs):
+            reached.update(use.value for use in op.results)
+        else:
+            found.append(number)
+    return found
+
+
+def _stages(graph: Graph, assigned: dict[int, int], op: GraphOp) -> list[int]:
+    """Stages of the ops that compute what an op reads, as far as known."""
+    producers = (graph.values[use.value].producer for use in op.inputs)
+    return [assigned[producer] for producer in producers if producer in assigned]
+
+
+def _reader_stages(graph: Graph, assigned: dict[int, int], op: GraphOp) -> list[int]:
+    """Stages of the ops that read what an op computes, as far as known."""
+    return [assigned[u] for use in op.results for u in graph.values[use.value].users if u in assigned]
+
+
+def _argument_stages(graph: Graph, assigned: dict[int, int]) -> dict[int, int]:
+    """The first stage that reads each argument of the function."""
+    found: dict[int, int] = {}
+    for value in graph.arguments:
+        readers = [assigned[user] for user in graph.values[value].users if user in assigned]
+        if readers and graph.values[value].role != "input":
+            found[value] = min(readers)
+    return found
+
+
+def _backward_stages(graph: Graph, phases: Phases, assigned: dict[int, int]) -> None:
+    """Where weights are read (the gradient of a layer's input) the weight's stage; else that of the latest reader.
+
+    A gradient is read by the gradients of what came before it, so that walking backwards meets the readers first. What
+    a value's producer was cannot tell: the gradient of a weight reads activations of the stage before.
+    """
+    home = _argument_stages(graph, assigned)
+    _update_stages(graph, phases, assigned, home)
+    weights = dict(home)
+    for number in _computed_from_weights(graph, phases.ops(FORWARD)):
+        weights.update((use.value, assigned[number]) for use in graph.ops[number].results)
+    for number in reversed(phases.ops(BACKWARD)):
+        op = graph.ops[number]
+        read = [weights[use.value] for use in op.inputs if use.value in weights]
+        readers = _reader_stages(graph, assigned, op)
+        if read or readers:
+            assigned[number] = max(read or readers)
+
+
+def _update_stages(graph: Graph, phases: Phases, assigned: dict[int, int], home: dict[int, int]) -> None:
+    """Updates: where their argument is first read, and with them the ops that lead to them."""
+    for value, argument in zip(graph.returned, graph.mutated, strict=True):
+        producer = graph.values[value].producer
+        if argument in home and producer >= 0:
+            assigned.setdefault(producer, home[argument])
+    for number in reversed(phases.ops(OPTIMIZER)):
+        readers = _reader_stages(graph, assigned, graph.ops[number])
+        if readers:
+            assigned.setdefault(number, max(readers))
+
+
+def _remaining(graph: Graph, assigned: dict[int, int]) -> None:
+    """Ops that nothing above reached: with their readers, else with what they read."""
+    for op in reversed(graph.ops):
+        if op.number not in assigned:
+            readers = _reader_stages(graph, assigned, op)
+            assigned[op.number] = max(readers) if readers else max(_stages(graph, assigned, op), default=0)
