@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from mlirstitch.driver.import_torch import decompositions, lower_program, without_torch_warnings
+from mlirstitch.errors import ImportFailure
+
+try:
+    from mlirstitch.driver.import_torch import decompositions, lower_program, without_torch_warnings
+except ModuleNotFoundError as error:
+    raise ImportFailure(
+        f"importing a training step needs {error.name}, which is not installed",
+        hint="pip install torch==2.13.0, then pip install 'mlirstitch[torch]'",
+    ) from error
 
 import inspect  # isort: skip  after import_torch, which loads MLIR in the right order
 from collections.abc import Callable, Mapping
@@ -19,7 +27,6 @@ from mlirstitch.driver.torch_import.exporting import parameter_names
 from mlirstitch.driver.torch_import.optimizers import parameters, read_optimizer
 from mlirstitch.driver.torch_import.step_program import flatten_step
 from mlirstitch.driver.torch_import.training import Batch, Clipping, collect_states, trace_step
-from mlirstitch.errors import ImportFailure
 
 
 def import_step(

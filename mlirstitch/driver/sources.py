@@ -83,7 +83,7 @@ def read_spec(spec: str, text: str | None = None) -> Source:
     from mlirstitch.driver.spec import load_spec
 
     model, inputs = load_spec(spec)
-    return _import(model, inputs, None)
+    return _of_import(model) if isinstance(model, ImportedModel) else _import(model, inputs, None)
 
 
 def _looks_like_ir(text: str) -> bool:

@@ -10,15 +10,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mlirstitch.driver.imported import ImportedModel
 from mlirstitch.errors import ImportFailure
 
 _FORM = "write file.py:factory or package.module:factory"
 
 
 def load_spec(spec: str) -> tuple[Any, tuple[Any, ...]]:
-    """Call the factory that a spec names; it returns ``(module, example inputs)``.
+    """Call the factory that a spec names; it returns ``(module, example inputs)``, or a program imported already.
 
-    The factory takes no arguments. The inputs are a tuple or list of tensors, or a single tensor.
+    The factory takes no arguments. The inputs are a tuple or list of tensors, or a single tensor. An imported program
+    (:func:`mlirstitch.import_step`) is given back with no inputs.
 
     Raises:
         ImportFailure: the text has another form, the file or module or attribute is missing, the attribute is not
@@ -87,7 +89,12 @@ def _attribute(module: ModuleType, place: str, name: str) -> Callable[[], Any]:
 
 
 def _model_and_inputs(spec: str, made: Any) -> tuple[Any, tuple[Any, ...]]:
-    wanted = "return (module, example inputs), for example: return MyModel().eval(), (torch.randn(8, 16),)"
+    wanted = (
+        "return (module, example inputs), for example: return MyModel().eval(), (torch.randn(8, 16),); "
+        "a training step is what mlirstitch.import_step returns"
+    )
+    if isinstance(made, ImportedModel):
+        return made, ()
     if not isinstance(made, tuple) or len(made) != 2:
         given = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
         raise ImportFailure(f"{spec} returned {given}, not (module, example inputs)", hint=wanted)

@@ -62,6 +62,16 @@ def test_a_factory_in_a_module_is_called(folder: Path, monkeypatch: pytest.Monke
     assert load_spec("models:made")[1] == (1, 2)
 
 
+def test_a_program_that_was_imported_already_needs_no_inputs(folder: Path) -> None:
+    (folder / "step.py").write_text(
+        "import mlirstitch.driver.imported as imported\n"
+        "def made():\n    return imported.ImportedModel('', (), (), {}, {}, None, None, None)\n"
+    )
+    model, inputs = load_spec(f"{folder}/step.py:made")
+    assert type(model).__name__ == "ImportedModel"
+    assert inputs == ()
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -228,26 +228,32 @@ def _is_about_gradients(error: Exception) -> bool:
     return "grad" in text and any(word in text for word in ("functorch", "vjp", "requires_grad", "autograd"))
 
 
+_DYNAMIC = ("GuardOnDataDependentSymNode", "DynamicOutputShapeException", "DataDependentOutputException")
 _DEBUGGING_OF_TORCH = ("Caused by: (", "consider using data", "For ", "If you suspect the guard")
 """Beginnings of lines that tell how to debug torch itself."""
 
 
 def export_failure(error: Exception) -> ImportFailure:
-    """The user-facing form of an exception that torch raised while it traced the program."""
+    """The user-facing form of an exception that torch raised while it exported a program."""
+    hint = "trace it with torch.export.export(..., strict=False) to see torch's own report"
+    return _failure(
+        "torch.export cannot trace the program", error, _GRADIENT_HINT if _is_about_gradients(error) else hint
+    )
+
+
+def step_failure(error: Exception) -> ImportFailure:
+    """The user-facing form of an exception that torch raised while a training step was traced."""
+    return _failure("torch cannot trace the step", error, "do one step in eager PyTorch: it may say more")
+
+
+def _failure(what: str, error: Exception, hint: str) -> ImportFailure:
     text = str(error).strip()
     message = text.split("\n\nWhile executing")[0].split("\n\nThe following call raised")[0]
     lines = [line for line in message.splitlines() if line.strip() and not line.startswith(_DEBUGGING_OF_TORCH)]
     message = "\n".join(lines)[:600] or type(error).__name__
-    hint = "trace it with torch.export.export(..., strict=False) to see torch's own report"
-    if _is_about_gradients(error):
-        hint = _GRADIENT_HINT
-    elif "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
+    if "data-dependent" in text or type(error).__name__ in _DYNAMIC:
         hint = "shapes and branches that depend on tensor contents cannot be compiled; keep that part in eager"
-    return ImportFailure(
-        f"torch.export cannot trace the program ({type(error).__name__}): {message}",
-        hint=hint,
-        source=user_line(error),
-    )
+    return ImportFailure(f"{what} ({type(error).__name__}): {message}", hint=hint, source=user_line(error))
 
 
 def user_line(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from mlirstitch.driver.calling import CallingConvention, tree_of
 from mlirstitch.driver.torch_import.checks import check_before_decomposition, refuse
-from mlirstitch.driver.torch_import.exporting import export_failure
+from mlirstitch.driver.torch_import.exporting import step_failure
 from mlirstitch.driver.torch_import.program import (
     Argument,
     FlatProgram,
@@ -163,7 +163,7 @@ def _decomposed(traced: TracedStep, table: Mapping[Any, Callable[..., Any]]) -> 
     except MlirstitchError:
         raise
     except Exception as error:
-        raise export_failure(error) from error
+        raise step_failure(error) from error
     for node in done.nodes:
         if node.target is aten.copy_.default:
             raise ImportFailure("the step changes its input in place", hint="clone the tensor in the model first")

@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from mlirstitch.driver.torch_import.decompositions.registry import computing
-from mlirstitch.driver.torch_import.exporting import export_failure, to_fake
+from mlirstitch.driver.torch_import.exporting import step_failure, to_fake
 from mlirstitch.driver.torch_import.gradient_tracing import (
     carry_stacks_backward,
     set_stack,
@@ -138,7 +138,7 @@ def trace_step(
     except MlirstitchError:
         raise
     except Exception as error:
-        raise export_failure(error) from error
+        raise step_failure(error) from error
     for node in module.graph.nodes:
         if node.op == "call_function" and not node.stack_trace:
             node.stack_trace = stack_of(source) or None
@@ -213,7 +213,7 @@ class _Step:
             reached = [name for name in group.weights if name in gradients]
             if reached:
                 rate = old.get(("rate", str(number)), group.rate)
-                factors = group.rule.factors(rate, step)
+                factors = group.rule.factors(rate, _counted(step, [old["weight", name] for name in reached]))
                 for name in reached:
                     self._update_one(group, name, old, gradients[name], factors, new)
 
@@ -229,6 +229,12 @@ class _Step:
         state = {slot: old["slot", slot, name] for slot in group.rule.slots}
         new["weight", name], slots = group.rule.update(old["weight", name], gradient, state, factors)
         new.update({("slot", slot, name): value for slot, value in slots.items()})
+
+
+def _counted(step: Tensor | None, weights: Sequence[Tensor]) -> Tensor | None:
+    """The number of the step, in float64 where a weight is: torch computes with it as a Python number."""
+    wide = any(weight.dtype == torch.float64 for weight in weights)
+    return step.to(torch.float64) if step is not None and wide else step
 
 
 def _check_loss(loss: Any, from_model: bool) -> None:
