@@ -70,7 +70,7 @@ def compile_command(spec: str, output: str | None, emit: tuple[str, ...], **valu
     """Compile SPEC to a bundle, or print the form it has at a level.
 
     SPEC is an .mlir file, "-" for MLIR on stdin, or a factory, file.py:name or package.module:name: a function
-    without arguments that returns (model, example inputs).
+    without arguments that returns (model, example inputs), or a training step (mlirstitch.import_step).
 
     \b
     Examples:
