@@ -31,7 +31,10 @@ def try_figures(template: BodyTemplate, cluster: Cluster, schedule: Schedule, ta
 def figures_of(
     kernel: ir.Operation, schedule: Schedule, resources: Resources, visits: Visits, target: Target
 ) -> KernelFigures:
-    """The figures of a ``gpu.func`` launched as ``schedule`` says; ``visits`` is its builder's accounting."""
+    """The figures of a ``gpu.func`` launched as ``schedule`` says; ``visits`` is its builder's accounting.
+
+    Counts are rounded, so that rounding errors of sums do not tell equal kernels apart.
+    """
     blocks, threads = math.prod(schedule.grid), math.prod(schedule.block)
     counter = KernelCounter(kernel, max(1, blocks), threads, visits)
     if blocks:
@@ -42,15 +45,16 @@ def figures_of(
     return KernelFigures(
         blocks,
         threads,
-        {name: counter.instructions[name] for name in sorted(counter.instructions)},
+        {name: round(counter.instructions[name], 1) for name in sorted(counter.instructions)},
         tuple(
-            ArgumentFigures(_bytes(kind), reach, traffic, counter.sectors[number] if blocks else 0.0)
+            ArgumentFigures(_bytes(kind), reach, traffic, float(round(counter.sectors.get(number, 0.0))))
             for number, (kind, reach, traffic) in enumerate(zip(kinds, touched, moved, strict=True))
         ),
         resources.registers,
         resources.static_shared,
         resources.dynamic_shared,
         resources.blocks_per_sm(target),
+        round(counter.waits, 1),
     )
 
 

@@ -41,6 +41,7 @@ _VIEWS = frozenset(
     )
 )
 _BARRIERS = frozenset(("gpu.barrier", "nvvm.barrier", "nvvm.cluster.arrive", "nvvm.cluster.wait"))
+_LOOPS = frozenset(("scf.for", "scf.while"))
 _FENCES = frozenset(("llvm.fence", "nvvm.membar"))
 
 ARGUMENT: Counts = {"move": 2}
@@ -78,6 +79,7 @@ class _Loop:
 
     before: Flow
     advance: Advance
+    synchronises: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +106,7 @@ class KernelCounter:
     Attributes:
         instructions: warp instructions of the whole launch by class.
         sectors: 32-byte sectors of all requests to each argument, by its number.
+        waits: how often warps wait for global memory: once for all loads between two barriers.
     """
 
     kernel: ir.Operation
@@ -112,11 +115,13 @@ class KernelCounter:
     visits: Visits
     instructions: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     sectors: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    waits: float = 0.0
     _bases: set[tuple[ir.Block, ir.Value, int | None]] = field(default_factory=set)
     _moved_down: dict[ir.Block, list[Counts]] = field(default_factory=lambda: defaultdict(list))
     _loops: list[_Loop] = field(default_factory=list)
     _static: set[ir.Value] = field(default_factory=set)
     _stored: set[tuple[ir.Value, int | None, int, int]] = field(default_factory=set)
+    _wait: float = 0.0
     _waiting: dict[tuple[ir.Value, int, bool, ValueKind], list[_Access]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -181,7 +186,7 @@ class KernelCounter:
         elif name in _STORES:
             self._access(op, op.operands[1], op.operands[0].type, stores=True, flow=flow)
         elif name in _ATOMICS:
-            self._add({"atomic": 1, "integer": 1}, flow)
+            self._atomic(op, flow)
         elif name in _BARRIERS:
             self._finish_accesses()
             self._stored.clear()
@@ -228,7 +233,7 @@ class KernelCounter:
             typical = self._calibration(body, op.block, flow, each)
             inner = Flow(flow.times * each.max(axis=1) * typical, flow.mask & (each > 0))
             trips = int(each.max()) if all(self._is_static(value) for value in list(op.operands)[:3]) else None
-        unrolled = unrolling(self._size(body), trips, self._has_loop(body))
+        unrolled = unrolling(self._size(body), trips, self._contains(body, _LOOPS))
         if unrolled.whole:
             self._static.add(body.arguments[0])
         else:
@@ -236,7 +241,7 @@ class KernelCounter:
             self._add({"move": 1 + self._moves(list(op.operands)[3:])}, flow)
         advance = Advance(unrolled)
         advance.enter(op)
-        self._loops.append(_Loop(flow, advance))
+        self._loops.append(_Loop(flow, advance, self._contains(body, _BARRIERS)))
         self._block(body, inner)
         self._loops.pop()
 
@@ -260,10 +265,11 @@ class KernelCounter:
             size += sum(self._size(inner) for region in op.regions for inner in region.blocks)
         return size
 
-    def _has_loop(self, block: ir.Block) -> bool:
+    def _contains(self, block: ir.Block, names: frozenset[str]) -> bool:
+        """An op of one of the names stands in the block, or in one inside."""
         return any(
-            view.operation.name in ("scf.for", "scf.while")
-            or any(self._has_loop(inner) for region in view.operation.regions for inner in region.blocks)
+            view.operation.name in names
+            or any(self._contains(inner, names) for region in view.operation.regions for inner in region.blocks)
             for view in block.operations
         )
 
@@ -325,10 +331,27 @@ class KernelCounter:
             value, stores, shared, None if argument is None else self._arguments.get(argument), element, offset, flow
         )
         merged = self._merged(op, argument, index, element, value)
+        if not shared and not stores:
+            self._wait = max(self._wait, self._free_flow(flow).executions())
         if merged > 1 or base is None:
             self._request(access, merged, 1 / merged)
         else:
             self._waiting[(memory, base, stores, value)].append(access)
+
+    def _free_flow(self, flow: Flow) -> Flow:
+        """How warps come by the outermost loop around without barriers, whose iterations may load ahead."""
+        for loop in reversed(self._loops):
+            if loop.synchronises:
+                break
+            flow = loop.before
+        return flow
+
+    def _atomic(self, op: ir.Operation, flow: Flow) -> None:
+        """Count an atomic, whose threads access one place each."""
+        self._add({"atomic": 1, "integer": 1}, flow)
+        base = next((found for operand in op.operands if (found := self._base(operand)) in self._arguments), None)
+        if base is not None:
+            self.sectors[self._arguments[base]] += float((flow.mask.sum(axis=1) * flow.times).sum())
 
     def _split(self, index: ir.Value | None) -> tuple[int | None, int]:
         """An index as the number of a value and a constant offset."""
@@ -345,6 +368,8 @@ class KernelCounter:
 
     def _finish_accesses(self) -> None:
         """Count the accesses of a block; neighbours in memory become one, as far as it is aligned."""
+        self.waits += self._wait
+        self._wait = 0.0
         for (_, _, _, value), accesses in self._waiting.items():
             left = sorted(accesses, key=lambda access: access.offset)
             while left:

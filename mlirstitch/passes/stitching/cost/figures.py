@@ -42,6 +42,8 @@ class KernelFigures:
         registers: of a thread, an estimate.
         static_shared, dynamic_shared: shared memory of a block, bytes.
         resident_blocks: blocks that run on a multiprocessor at the same time.
+        memory_waits: how often warps of the launch wait for global memory, all together, an estimate: once for all
+            loads between two barriers.
     """
 
     blocks: int
@@ -52,6 +54,7 @@ class KernelFigures:
     static_shared: int
     dynamic_shared: int
     resident_blocks: int
+    memory_waits: float
 
     @property
     def warps(self) -> int:
@@ -67,6 +70,11 @@ class KernelFigures:
     def barriers(self) -> float:
         """Barriers that a warp arrives at."""
         return self.instructions.get("barrier", 0.0) / max(1, self.warps)
+
+    @property
+    def waits(self) -> float:
+        """How often a warp waits for global memory."""
+        return self.memory_waits / max(1, self.warps)
 
     @property
     def moved(self) -> int:

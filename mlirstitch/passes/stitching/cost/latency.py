@@ -5,7 +5,7 @@ which is instructions times cycles. To that, terms for issue and for memory, and
 each hides behind the others as long as enough warps are resident:
 
 - *latency*: waves x latency of a warp. ``waves`` = blocks over those that are resident at the same time. A warp waits
-  for memory once between two barriers, then for the barrier, and issues its instructions one after another.
+  for memory and at barriers, and issues its instructions one after another.
 - *issue*: cycles of all warp instructions by class, on the multiprocessor that has most blocks.
 - *memory*: bytes touched over the bandwidth of global memory, in so far as enough bytes are under way to fill it
   (Little's law: bandwidth x latency), and bytes touched again over the bandwidth of the level-2 cache, or of global
@@ -33,8 +33,10 @@ DEPENDENT_CYCLES = 4
 OVERLAPPED = 0.5
 """Share of its instructions that a warp issues while it waits for an earlier one; ours."""
 
-BYTES_UNDER_WAY = 64
-"""Bytes that a thread requests before it needs the first: four of the widest loads; ours."""
+RECEIVING = 0.5
+"""Share of its registers in which a thread waits for values from memory at the same time; ours."""
+
+REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,18 @@ def issue_seconds(instructions: Mapping[str, float], blocks: int, target: Target
 def _warp_seconds(figures: KernelFigures, target: Target) -> float:
     instructions = figures.warp_instructions / max(1, figures.warps)
     issued = instructions * DEPENDENT_CYCLES * OVERLAPPED / target.clock
-    return issued + (1 + figures.barriers) * target.memory_seconds + figures.barriers * target.barrier_seconds
+    waits = max(figures.waits, _bytes_of_thread(figures) / _room(figures))
+    return issued + waits * target.memory_seconds + figures.barriers * target.barrier_seconds
+
+
+def _bytes_of_thread(figures: KernelFigures) -> float:
+    """Bytes that a thread loads and stores, on average."""
+    return figures.moved / (figures.blocks * figures.threads)
+
+
+def _room(figures: KernelFigures) -> float:
+    """Bytes that a thread can wait for at the same time."""
+    return RECEIVING * REGISTER_BYTES * max(1, figures.registers)
 
 
 def _memory_seconds(figures: KernelFigures, target: Target) -> float:
@@ -109,5 +122,5 @@ def _split(argument: ArgumentFigures, target: Target) -> tuple[float, float]:
 def _filled(figures: KernelFigures, target: Target) -> float:
     """Which share of the bandwidth the bytes under way fill."""
     threads = min(figures.blocks, figures.resident_blocks * target.sms) * figures.threads
-    each = min(BYTES_UNDER_WAY, max(1.0, figures.moved / (figures.blocks * figures.threads)))
+    each = min(_room(figures), max(1.0, _bytes_of_thread(figures)))
     return min(1.0, threads * each / (target.bandwidth * target.memory_seconds))
