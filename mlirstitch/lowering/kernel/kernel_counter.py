@@ -198,8 +198,6 @@ class KernelCounter:
 
     def _value(self, op: ir.Operation, flow: Flow) -> None:
         """Count an op that computes, where it is computed."""
-        if self._is_folded(op):
-            return
         counts = instructions_of(op, bool(op.results) and self._numbering.is_uniform(op.results[0]))
         block = self._placement.block.get(op, op.block)
         if self._loops and (self._loops[-1].advance.is_fixed(op) or self._loops[-1].advance.is_advanced(op)):
@@ -208,12 +206,6 @@ class KernelCounter:
             self._moved_down[block].append(counts)
         else:
             self._add(counts, flow)
-
-    def _is_folded(self, op: ir.Operation) -> bool:
-        """An offset from another index by a constant is part of the access that uses it."""
-        if op.name != "arith.addi" or not isinstance(op.results[0].type, ir.IndexType):
-            return False
-        return any(constant_of(value) is not None for value in op.operands)
 
     # Control flow ---------------------------------------------------------------------------------------------------
 
@@ -314,7 +306,7 @@ class KernelCounter:
         value = ValueKind.of(kind)
         shared = _is_shared(memory.type)
         index = None if op.name.startswith("llvm.") else op.operands[-1]
-        base, offset = self._split(index)
+        base, offset = (None, 0) if index is None else self._numbering.place(index)
         place = (memory, base, offset, value.bytes)
         if shared and not stores and place in self._stored:
             return  # the thread has just written it
@@ -352,19 +344,6 @@ class KernelCounter:
         base = next((found for operand in op.operands if (found := self._base(operand)) in self._arguments), None)
         if base is not None:
             self.sectors[self._arguments[base]] += float((flow.mask.sum(axis=1) * flow.times).sum())
-
-    def _split(self, index: ir.Value | None) -> tuple[int | None, int]:
-        """An index as the number of a value and a constant offset."""
-        if index is None:
-            return None, 0
-        source = defining_op(index)
-        if source is not None and self._is_folded(source):
-            first, second = source.operands
-            known = constant_of(first)
-            if known is not None:
-                return self._numbering.number(second), known
-            return self._numbering.number(first), constant_of(second) or 0
-        return self._numbering.number(index), 0
 
     def _finish_accesses(self) -> None:
         """Count the accesses of a block; neighbours in memory become one, as far as it is aligned."""

@@ -22,6 +22,7 @@ _IMPURE = frozenset(("vector.store", "vector.load"))
 _COMMUTATIVE = frozenset(
     f"arith.{name}" for name in ("addf", "addi", "mulf", "muli", "andi", "ori", "xori", "maximumf", "minimumf")
 )
+_LINEAR = frozenset(("arith.addi", "arith.muli", "arith.divui", "arith.remui"))
 _LANE_BY_LANE = ("arith.", "math.", "llvm.intr.")
 _LOOPS = frozenset(("scf.for", "scf.while"))
 
@@ -115,13 +116,16 @@ class Placement:
 class Numbering:
     """Gives equal values equal numbers, from the first op of a kernel to the last; scopes are blocks.
 
+    An index that differs from another by a constant has the number of that one, and an offset: it costs nothing, for it
+    becomes part of the access or the comparison that uses it.
+
     Args:
         read_only: memory that nothing writes while the kernel runs.
     """
 
     def __init__(self, read_only: Iterable[ir.Value]) -> None:
         self._read_only = frozenset(read_only)
-        self._numbers: dict[ir.Value, int] = {}
+        self._places: dict[ir.Value, tuple[int, int]] = {}
         self._known: list[dict[Hashable, list[int]]] = [{}]
         self._uniform: set[int] = set()
         self._count = 0
@@ -136,45 +140,75 @@ class Numbering:
             self._known.pop()
 
     def is_known(self, op: ir.Operation) -> bool:
-        """Number the results of an op, and say whether the same was computed before."""
+        """Number the results of an op, and say whether the same was computed before, up to a constant offset."""
         if not (is_pure(op) or self._is_fixed_load(op)):
             return False
-        key = self._key(op)
+        linear = self._linear(op)
+        if linear is None:
+            key, offset = self._key(op), 0
+        elif isinstance(linear[0], int):
+            self._places[op.results[0]] = linear[0], linear[1]
+            return True
+        else:
+            key, offset = linear
         for known in reversed(self._known):
             if key in known:
-                for result, number in zip(op.results, known[key], strict=True):
-                    self._numbers[result] = number
+                self._places.update((r, (n, offset)) for r, n in zip(op.results, known[key], strict=True))
                 return True
-        self._known[-1][key] = [self._new(result) for result in op.results]
+        numbers = self._known[-1][key] = [self._new(result, offset) for result in op.results]
         if self._makes_uniform(op):
-            self._uniform.update(self._known[-1][key])
+            self._uniform.update(numbers)
         return False
 
     def is_uniform(self, value: ir.Value) -> bool:
         """Whether a vector has the same value in all lanes."""
-        return self.number(value) in self._uniform
+        return self.place(value)[0] in self._uniform
 
-    def number(self, value: ir.Value) -> int:
-        """The number of a value."""
-        if value not in self._numbers:
-            self._new(value)
+    def place(self, value: ir.Value) -> tuple[int, int]:
+        """The number of a value, and by how much it differs from others of that number."""
+        if value not in self._places:
+            number = self._new(value, 0)
             if _is_splat(value):
-                self._uniform.add(self._numbers[value])
-        return self._numbers[value]
+                self._uniform.add(number)
+        return self._places[value]
 
     def _is_fixed_load(self, op: ir.Operation) -> bool:
         return op.name in LOADS and op.operands[0] in self._read_only
 
-    def _new(self, value: ir.Value) -> int:
+    def _new(self, value: ir.Value, offset: int) -> int:
         self._count += 1
-        self._numbers[value] = self._count
+        self._places[value] = self._count, offset
         return self._count
 
     def _key(self, op: ir.Operation) -> Hashable:
-        operands = [self.number(value) for value in op.operands]
+        operands = [self.place(value) for value in op.operands]
         if op.name in _COMMUTATIVE:
             operands.sort()
         return op.name, tuple(operands), _attributes(op), tuple(result.type for result in op.results)
+
+    def _linear(self, op: ir.Operation) -> tuple[Hashable, int] | None:
+        """Key and offset of index arithmetic on values with an offset; None for other ops.
+
+        The key is a number where nothing is left to compute.
+        """
+        if op.name not in _LINEAR or not isinstance(op.results[0].type, ir.IndexType):
+            return None
+        (first, more), (second, rest) = (self.place(value) for value in op.operands)
+        constants = [constant_of(value) for value in op.operands]
+        if op.name == "arith.addi":
+            for constant, number, offset in ((constants[1], first, more), (constants[0], second, rest)):
+                if constant is not None:
+                    return number, offset + constant
+            return (op.name, *sorted((first, second))), more + rest
+        factor = constants[1]
+        if factor is None:
+            return None
+        key = (op.name, first, factor)
+        if op.name == "arith.muli":
+            return key, more * factor
+        if more % factor or factor & (factor - 1):  # only bits that do not carry
+            return None
+        return key, more // factor if op.name == "arith.divui" else 0
 
     def _makes_uniform(self, op: ir.Operation) -> bool:
         if op.name == "vector.broadcast":
