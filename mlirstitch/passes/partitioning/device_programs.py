@@ -156,8 +156,10 @@ class _DeviceProgram:
         return buffer.layout.box(shape, self._place(buffer.mesh, buffer.at), self._sizes(buffer.mesh))
 
     def _type(self, buffer: Buffer) -> ir.RankedTensorType:
-        element = ir.Type.parse(self.graph.values[buffer.value].element, self.function.context)
-        return tensor_type(shape_of(self._box(buffer)), element)
+        return tensor_type(shape_of(self._box(buffer)), self._element(buffer.value))
+
+    def _element(self, value: int) -> ir.Type:
+        return ir.Type.parse(self.graph.values[value].element, self.function.context)
 
     def _first(self, buffer: Buffer, dim: int) -> First:
         size = self.graph.values[buffer.value].shape[dim]
@@ -315,7 +317,7 @@ class _DeviceProgram:
                     dist.send(message, piece.receiver.device, location)
                     continue
             else:
-                type_ = tensor_type(shape_of(piece.taken), self._type(self._buffer(task.reads[0])).element_type)
+                type_ = tensor_type(shape_of(piece.taken), self._element(task.value))
                 message = dist.recv(type_, piece.source.device, location)
             got.setdefault((piece.receiver.at, piece.fragment), []).append((piece, message))
         if self._has(task.mesh):

@@ -72,7 +72,7 @@ class _Materializer:
         self.time = dict(placed.time_axes)
         self.forward = frozenset(phases_of(placed.graph).ops(FORWARD))
         self._held: dict[int, list[Held]] = {}
-        self._delivered: dict[tuple[int, Mesh, Layout], Held] = {}
+        self._delivered: dict[tuple[int, Mesh, Layout, bool], Held] = {}
         self._converters: dict[tuple[Mesh, Mesh], Converter] = {}
 
     def program(self) -> DistributedProgram:
@@ -109,7 +109,7 @@ class _Materializer:
         cuts = dict(placement.cuts)
         wanted, delayed = self._wanted(op, cuts)
         operands = [
-            self._deliver(use.value, placement.mesh, layout, self._priority(op, ()))
+            self._deliver(use.value, placement.mesh, layout, self._priority(op, ()), op.number in self.forward)
             for use, layout in zip(op.inputs, wanted, strict=True)
         ]
         results = [self._with_partial(layout_of(op, use, cuts), delayed) for use in op.results]
@@ -174,11 +174,13 @@ class _Materializer:
 
     # conversions
 
-    def _deliver(self, value: int, mesh: Mesh, wanted: Layout, priority: tuple[int, ...]) -> Held:
-        key = (value, mesh, wanted)
+    def _deliver(self, value: int, mesh: Mesh, wanted: Layout, priority: tuple[int, ...], forward: bool = True) -> Held:
+        again = value in self.placed.gathered_again
+        key = (value, mesh, wanted, forward and again)
         if key not in self._delivered:
             self._delivered[key] = self._convert(value, mesh, wanted, priority)
-            self._held[value].append(self._delivered[key])
+            if not again:
+                self._held[value].append(self._delivered[key])
         return self._delivered[key]
 
     def _convert(self, value: int, mesh: Mesh, wanted: Layout, priority: tuple[int, ...]) -> Held:
@@ -192,10 +194,21 @@ class _Materializer:
             (self._converter(h.mesh, mesh).convert(h.layout, wanted, tensor.shape, tensor.element_bytes), h)
             for h in here
         ]
-        conversion, current = min(found, key=lambda pair: pair[0].seconds)
-        for step in conversion.steps:
-            current = self._step(value, current, step, priority)
+        _, current = min(found, key=lambda pair: pair[0].seconds)
+        for through in (*self._before_time_ends(value, current.layout, wanted), wanted):
+            conversion = self._converter(current.mesh, mesh).convert(
+                current.layout, through, tensor.shape, tensor.element_bytes
+            )
+            for step in conversion.steps:
+                current = self._step(value, current, step, priority)
         return current
+
+    def _before_time_ends(self, value: int, source: Layout, wanted: Layout) -> tuple[Layout, ...]:
+        """What an eager value is in every part of time: as it is wanted, but still to be added up over time."""
+        timed = tuple((axis, combiner) for axis, combiner in source.partial if axis in self.time)
+        if value not in self.placed.eager or not timed:
+            return ()
+        return (self._with_partial(wanted, timed),)
 
     def _converter(self, source: Mesh, wanted: Mesh) -> Converter:
         key = (source, wanted)

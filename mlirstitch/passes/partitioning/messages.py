@@ -59,8 +59,23 @@ def pieces_of(
         time: sizes of the time axes.
         at: the place in time; axes of time that the step joins are not in it.
     """
-    found = list(_pieces(step, shape, meshes, time, at))
+    moved = isinstance(step, Transfer) and step.kind == "move" and not step.receives
+    found = list((_twins if moved else _pieces)(step, shape, meshes, time, at))
     return sorted(found, key=lambda piece: (piece.source.device, piece.receiver.device))
+
+
+def _twins(
+    step: Exchange | Transfer,
+    shape: tuple[int, ...],
+    meshes: tuple[Mesh, Mesh],
+    time: Mapping[str, int],
+    at: At,
+) -> Iterator[Piece]:
+    """Every device sends all it has to the one at the same place of the other mesh."""
+    for place in coordinates(meshes[1].names, meshes[1].sizes):
+        where = {**place, **dict(at)}
+        box = step.after.box(shape, where, {**meshes[1].sizes, **time})
+        yield _piece(step, shape, meshes, time, (where, where), (0, box), ())
 
 
 def _pieces(

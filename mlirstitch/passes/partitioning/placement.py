@@ -83,6 +83,8 @@ class PlacedGraph:
         storage: one per argument of the function, in its order.
         orders: op-order.
         notes: what could not be followed, in the order of the ops.
+        eager: values whose parts are combined over the mesh in every part of time.
+        gathered_again: arguments that are put together for the forward and again for the backward pass.
     """
 
     graph: Graph
@@ -92,6 +94,8 @@ class PlacedGraph:
     storage: tuple[Storage, ...]
     orders: tuple[Order, ...]
     notes: tuple[Note, ...]
+    eager: frozenset[int] = frozenset()
+    gathered_again: frozenset[int] = frozenset()
 
     def sizes(self, mesh: Mesh) -> Mapping[str, int]:
         """Sizes of the axes of a mesh and of time, by name."""

@@ -31,11 +31,13 @@ class Plan:
         mesh: all devices.
         classes: the dim classes of the graph.
         forward, backward, optimizer: numbers of the ops of each phase, ascending.
+        micro_batches: how many micro-batches named plans make; they choose a number if it is None.
     """
 
-    def __init__(self, graph: Graph, mesh: Mesh) -> None:
+    def __init__(self, graph: Graph, mesh: Mesh, *, micro_batches: int | None = None) -> None:
         self.graph = graph
         self.mesh = mesh
+        self.micro_batches = micro_batches
         self.classes = DimClasses.of(graph)
         self.phases = phases_of(graph)
         self.forward = self.phases.ops(FORWARD)
@@ -48,6 +50,8 @@ class Plan:
         self._homes: dict[int, Mesh] = {}
         self._orders: list[Order] = []
         self._notes: list[Note] = []
+        self._eager: set[int] = set()
+        self._gathered_again: set[int] = set()
 
     # op-trans
 
@@ -118,6 +122,16 @@ class Plan:
             raise PlanError(f"{argument} has no dim {dim}: its shape is {list(self.graph.values[value].shape)}")
         self._store(value, dim, self._space_axes(space))
 
+    def reduce_in_every_part(self, values: Iterable[int]) -> None:
+        """Combine partial values over the mesh in every part of time, not once after the last: it takes more
+        communication, and no device keeps the whole value over time."""
+        self._eager.update(values)
+
+    def gather_again(self, argument: str) -> None:
+        """Put an argument that is stored cut together for the forward pass and once more for the backward pass, so
+        that no device keeps it whole in between."""
+        self._gathered_again.add(self._argument(argument))
+
     # op-assign
 
     def assign(self, ops: Iterable[int], mesh: Mesh) -> None:
@@ -157,6 +171,8 @@ class Plan:
             storage,
             tuple(self._orders),
             tuple(sorted(self._notes, key=lambda note: (note.op, note.loop))),
+            frozenset(self._eager),
+            frozenset(self._gathered_again),
         )
 
     def _placement(self, op: GraphOp) -> Placement:
@@ -264,6 +280,33 @@ class Plan:
         raise PlanError(f"the function has no argument {name!r}")
 
     # choices of ops
+
+    def is_cut(self, op: int, axis: str) -> bool:
+        """Whether an axis cuts a loop of an op."""
+        return any(axis in cut for cut in self._cuts[op].values())
+
+    def may_cut(self, op: int, loop: int, axis: str) -> bool:
+        """Whether op-trans by an axis would be legal."""
+        return self._refusal(self.graph.ops[op], loop, (axis,)) is None
+
+    def reading_weights(self) -> frozenset[int]:
+        """The ops that depend on a weight or another argument that is no input."""
+        reached = {value for value in self.graph.arguments if self.graph.values[value].role != "input"}
+        found: set[int] = set()
+        for op in self.graph.ops:
+            if any(use.value in reached for use in op.inputs):
+                found.add(op.number)
+                reached.update(use.value for use in op.results)
+        return frozenset(found)
+
+    def gradients(self) -> tuple[int, ...]:
+        """Values that the backward pass hands to the optimizer, ascending."""
+        optimizer, backward = set(self.optimizer), set(self.backward)
+        return tuple(
+            value.number
+            for value in self.graph.values
+            if value.producer in backward and optimizer.intersection(value.users)
+        )
 
     def using(self, argument: str) -> tuple[int, ...]:
         """The ops that read an argument of the function."""

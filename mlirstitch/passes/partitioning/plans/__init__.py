@@ -1,0 +1,88 @@
+"""Named plans. Each is a short program over the three primitives; several nest over different axes of one mesh.
+
+``named_plan("dp")`` or ``named_plan("dp+tp+pp-1f1b")``. Every plan works on one axis, which the mesh must have: data
+parallelism and ZeRO on ``dp``, ``tp`` and ``sp`` on ``tp``, pipelines on ``pp``, experts on ``ep``, images on ``sp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlirstitch.errors import PlanError
+from mlirstitch.passes.partitioning.plan import Plan
+from mlirstitch.passes.partitioning.plans.data_parallel import data_parallel, zero_1, zero_2, zero_3
+from mlirstitch.passes.partitioning.plans.expert_parallel import expert_parallel, spatial_parallel
+from mlirstitch.passes.partitioning.plans.pipeline_parallel import gpipe, interleaved, one_f_one_b
+from mlirstitch.passes.partitioning.plans.tensor_parallel import sequence_parallel, tensor_parallel
+
+__all__ = ["NAMED_PLANS", "NamedPlan", "named_plan"]
+
+Rules = Callable[[Plan], None]
+
+
+@dataclass(frozen=True)
+class NamedPlan:
+    """A plan with a name.
+
+    Attributes:
+        name: as in ``--plan``.
+        axis: the mesh axis that it cuts by.
+        rules: applies it.
+        last: it places ops, so that it comes after plans that cut by other axes.
+    """
+
+    name: str
+    axis: str
+    rules: Rules
+    last: bool = False
+
+    @property
+    def summary(self) -> str:
+        """First line of its documentation."""
+        return (self.rules.__doc__ or "").strip().splitlines()[0]
+
+
+NAMED_PLANS: dict[str, NamedPlan] = {
+    plan.name: plan
+    for plan in (
+        NamedPlan("dp", "dp", data_parallel),
+        NamedPlan("zero1", "dp", zero_1),
+        NamedPlan("zero2", "dp", zero_2),
+        NamedPlan("zero3", "dp", zero_3),
+        NamedPlan("tp", "tp", tensor_parallel),
+        NamedPlan("sp", "tp", sequence_parallel),
+        NamedPlan("expert", "ep", expert_parallel),
+        NamedPlan("spatial", "sp", spatial_parallel),
+        NamedPlan("pp-gpipe", "pp", gpipe, last=True),
+        NamedPlan("pp-1f1b", "pp", one_f_one_b, last=True),
+        NamedPlan("pp-interleaved", "pp", interleaved, last=True),
+    )
+}
+
+
+def named_plan(text: str) -> Rules:
+    """The rules of one named plan, or of several joined by ``+``.
+
+    Raises :class:`PlanError` for an unknown name, or two plans on one axis.
+    """
+    chosen: list[NamedPlan] = []
+    for name in (part.strip() for part in text.split("+")):
+        if name not in NAMED_PLANS:
+            raise PlanError(f"unknown plan {name!r}", hint=f"named plans: {', '.join(NAMED_PLANS)}")
+        chosen.append(NAMED_PLANS[name])
+    axes = [plan.axis for plan in chosen]
+    twice = next((axis for axis in axes if axes.count(axis) > 1), None)
+    if twice is not None:
+        raise PlanError(f"plan {text!r} cuts by axis {twice} twice", hint="join plans that work on different axes")
+
+    def rules(plan: Plan) -> None:
+        for part in sorted(chosen, key=lambda part: part.last):
+            if part.axis not in plan.mesh.sizes:
+                raise PlanError(
+                    f"plan {part.name} cuts by axis {part.axis}, which the mesh {plan.mesh} lacks",
+                    hint=f"give a mesh such as {part.axis}=2",
+                )
+            part.rules(plan)
+
+    return rules
