@@ -258,7 +258,12 @@ def staging_of(tensors: Sequence[Staged], space: RowSpace, layout: RowLayout, bo
 def check_access_order(
     program: TensorProgram, space: RowSpace, reads: Sequence[tuple[Argument, Expr]], kernel: RowKernel
 ) -> None:
-    """Refuse a space whose columns are strided in every input: such rows are columns of memory."""
+    """Refuse a space whose columns are strided in every input: such rows are columns of memory.
+
+    Where inputs are as large as the space, smaller ones do not count: the vector that a matrix is multiplied by.
+    """
+    size = space.rows * space.cols
+    reads = [(node, offset) for node, offset in reads if node.elements >= size] or reads
     strides = [stride_of(offset, kernel.tail_symbol) for _, offset in reads]
     contiguous = [s for s in strides if s is None or s == 1]
     full = any(node.elements > space.rows for node in program.outputs)

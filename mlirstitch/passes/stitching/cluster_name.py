@@ -8,7 +8,7 @@ from mlirstitch.passes.op_kind import VIEW_OPS, Kind, op_kind
 from mlirstitch.passes.scan import TOTAL
 from mlirstitch.passes.stitching.graph import PASSIVE_OPS
 from mlirstitch.passes.stitching.template import Cluster
-from mlirstitch.passes.structured import defining_op, structured
+from mlirstitch.passes.structured import Structured, defining_op, structured
 
 MAX_PARTS = 5
 REDUCTION_NAMES = {
@@ -51,4 +51,16 @@ def op_label(op: ir.Operation) -> str:
         name = name[:-1]
     if name == "extract":
         return "gather"
-    return REDUCTION_NAMES.get(name, name) if kind is Kind.REDUCTION else name
+    if kind is not Kind.REDUCTION:
+        return name
+    return "matvec" if name == "fma" and _is_product_sum(view) else REDUCTION_NAMES.get(name, name)
+
+
+def _is_product_sum(view: Structured) -> bool:
+    """Two operands are multiplied and added up, of which one lacks a loop that runs over the other."""
+    sizes = view.loop_sizes()
+    read = [
+        {expr.position for expr in m.results if isinstance(expr, ir.AffineDimExpr) and sizes[expr.position] > 1}
+        for m in view.maps[: len(view.inputs)]
+    ]
+    return len(read) == 2 and read[0] != read[1]

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from mlir import ir
+
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.passes.op_kind import CASTS, MATMUL_OPS, Kind
 from mlirstitch.passes.stitching.cluster_key import find_template_once
 from mlirstitch.passes.stitching.fusion_plan import Rule
-from mlirstitch.passes.stitching.graph import Graph
+from mlirstitch.passes.stitching.graph import Graph, root
 from mlirstitch.passes.stitching.library_form import library_form, rounds_exactly
 from mlirstitch.passes.stitching.recurrent_steps import recurrent_steps
 from mlirstitch.passes.stitching.requests import Requests
 from mlirstitch.passes.stitching.template import PACKED, templates
-from mlirstitch.passes.structured import structured
+from mlirstitch.passes.structured import REDUCTION, structured
 from mlirstitch.target import Target
 
 LOOP_NEST = "loop_nest"
@@ -68,6 +70,7 @@ class Judge:
         self.anchors: set[int] = set()
         self.routines: dict[int, str] = {}
         self._cheap = [_is_cheap(graph, node) for node in range(len(graph.ops))]
+        self._factors = {node: factors for node in range(len(graph.ops)) if (factors := _shared_factors(graph, node))}
         steps = recurrent_steps(graph, target) if library == "auto" else frozenset()
         for node, op in enumerate(graph.ops):
             if library == "auto" and node not in steps and _is_library_call(graph, node, exact=self.exact):
@@ -103,11 +106,11 @@ class Judge:
             return self._why_no_library(union, duplicated)
         if self.is_anchored(union):
             return self._why_no_loop_nest(union, duplicated)
-        return self._ask(union, self.stitching, duplicated)
+        return self._why_no_stitch(union, duplicated)
 
     def why_no_stitch(self, nodes: Collection[int]) -> Refusal | None:
         """None if one stitching template (not the loop nest) can compute all nodes together."""
-        return self.why_asked(nodes) or self._ask(nodes, self.stitching)
+        return self.why_asked(nodes) or self._why_no_stitch(sorted(nodes), frozenset())
 
     def why_asked(self, nodes: Collection[int]) -> Refusal | None:
         """None if no request of the user forbids one kernel for all nodes."""
@@ -121,6 +124,11 @@ class Judge:
             return Rule.LIBRARY, ""
         form = library_form(self.graph.cluster(union, duplicated), exact=self.exact)
         return (Rule.LIBRARY, form) if isinstance(form, str) else None
+
+    def _why_no_stitch(self, union: list[int], duplicated: Collection[int]) -> Refusal | None:
+        if self._recomputes_factors(union):
+            return Rule.RECOMPUTE, ""
+        return self._ask(union, self.stitching, duplicated)
 
     def _why_no_loop_nest(self, union: list[int], duplicated: Collection[int]) -> Refusal | None:
         if sum(self.graph.kinds[node] in HEAVY for node in union) > 1:
@@ -160,6 +168,29 @@ class Judge:
                 return True
         return False
 
+    def _recomputes_factors(self, union: list[int]) -> bool:
+        """The same of a sum of products: the vector that a matrix is multiplied by is read once for each of its rows.
+
+        Reductions are computed once, with what only they need.
+        """
+        inside = set(union)
+        largest_below: dict[int, int] = {}
+        for node in reversed(union) if any(node in self._factors for node in union) else ():
+            below = 0
+            for target in self.graph.successors[node]:
+                if target not in inside:
+                    continue
+                if node in self._factors.get(target, ()):
+                    below = max(below, self.graph.iteration_space(target))
+                below = max(below, largest_below[target])
+            if self.graph.kinds[node] is Kind.REDUCTION:
+                below = 0
+            largest_below[node] = below
+            times = MOST_LIGHT_EVALUATIONS if self.graph.kinds[node] is Kind.LIGHT else 1
+            if not self._cheap[node] and below > times * self.graph.elements(node):
+                return True
+        return False
+
     def _stitches_alone(self, node: int) -> bool:
         """A stitching template holds the node by itself. If not, the loop nest must, or the node is refused."""
         reason = ""
@@ -187,6 +218,21 @@ def _is_cheap(graph: Graph, node: int) -> bool:
         return True
     view = structured(graph.ops[node])
     return view is not None and view.is_parallel and all(op.name in CASTS for op in view.body_ops)
+
+
+def _shared_factors(graph: Graph, node: int) -> frozenset[int]:
+    """The nodes whose results a sum of products reads element by element for each of several results."""
+    view = structured(graph.ops[node]) if graph.kinds[node] is Kind.REDUCTION else None
+    if view is None or len(view.inputs) < 2:
+        return frozenset()
+    wide = {dim for dim, size in enumerate(view.loop_sizes()) if size > 1}
+    summed = {dim for dim in wide if view.iterators[dim] == REDUCTION}
+    found: set[int] = set()
+    for value, affine_map in zip(view.inputs, view.maps, strict=False):
+        read = {expr.position for expr in affine_map.results if isinstance(expr, ir.AffineDimExpr)}
+        if summed & read and wide - summed - read and root(value) in graph.producer:
+            found.add(graph.producer[root(value)])
+    return frozenset(found)
 
 
 def _is_library_call(graph: Graph, node: int, *, exact: bool) -> bool:
