@@ -279,8 +279,8 @@ class Links:
 # Bandwidths: data sheets, which give both directions together for NVLink and PCIe, so half of it. NVLink 2: 300 GB/s
 # (V100), NVLink 3: 600 GB/s (A100), NVLink 4: 900 GB/s (H100). PCIe 4.0 x16: 64 GB/s. InfiniBand: EDR 100, HDR 200, NDR
 # 400 Gb/s a port, and a port a device in the reference systems (DGX H100 user guide: eight ConnectX-7 for eight GPUs;
-# DGX A100: eight ConnectX-6); hosts of eight V100 share one EDR port here, as clusters of that time did. Latencies: ours,
-# in the order of what NCCL's tuning tables assume for a hop.
+# DGX A100: eight ConnectX-6); hosts of eight V100 share one EDR port here, as clusters of that time did. Latencies:
+# ours, in the order of what NCCL's tuning tables assume for a hop.
 _NVLINK_2, _NVLINK_3, _NVLINK_4 = Link(4e-6, 150e9), Link(4e-6, 300e9), Link(3e-6, 450e9)
 _PCIE_4 = Link(6e-6, 32e9)
 _EDR_OF_EIGHT, _HDR, _NDR = Link(1e-5, 12.5e9 / 8), Link(1e-5, 25e9), Link(8e-6, 50e9)

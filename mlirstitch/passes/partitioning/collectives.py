@@ -30,6 +30,7 @@ from mlirstitch.passes.partitioning.steps import (
     ReduceScatter,
     Slice,
     Step,
+    Transfer,
 )
 
 Array = npt.NDArray[Any]
@@ -96,6 +97,35 @@ def apply_step(
             return _exchange(grid, step, pieces)
         case _:
             raise TypeError(f"no step on one mesh: {type(step).__name__}")
+
+
+def apply_transfer(
+    step: Transfer,
+    pieces: Mapping[Coordinate, Array],
+    shape: Sequence[int],
+    time_axes: Mapping[str, int] | None = None,
+) -> Pieces:
+    """The pieces on the second mesh after a transfer. Coordinates have the axes of a mesh, then ``time_axes``."""
+    time = dict(time_axes or {})
+    source = _Grid(tuple(shape), {**step.source_mesh.sizes, **time})
+    wanted = _Grid(tuple(shape), {**step.wanted_mesh.sizes, **time})
+    places = [tuple(at.values()) for at in coordinates(wanted.axes, wanted.sizes)]
+    if not step.receives:
+        senders = (tuple(at.values()) for at in coordinates(source.axes, source.sizes))
+        return {at: pieces[sender] for at, sender in zip(places, senders, strict=True)}
+    receives = {receive.coordinate: receive for receive in step.receives}
+    after: Pieces = {}
+    for at in places:
+        place = wanted.place(at)
+        receive = receives[tuple(place[axis] for axis in step.wanted_axes)]
+        now = {axis: place[axis] for axis in time}
+        sent: dict[Coordinate, tuple[Array, Box]] = {}
+        for sender in _sources(receive):
+            full = source.at({**now, **dict(zip(step.source_axes, sender, strict=True))})
+            sent[sender] = (pieces[full], source.box(step.before, full))
+        dtype = next(iter(pieces.values())).dtype
+        after[at] = _assemble(receive, sent, wanted.box(step.after, at), (), step.combiner, dtype)
+    return after
 
 
 class _Grid:

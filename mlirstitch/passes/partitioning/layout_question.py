@@ -15,6 +15,8 @@ from mlirstitch.passes.partitioning.layout_search import Axis, Edge, LayoutSearc
 from mlirstitch.passes.partitioning.link_cost import Charge, LinkCost, twins_cost
 from mlirstitch.passes.partitioning.steps import Exchange, Slice, Step, Transfer
 
+Place = Mapping[str, int]
+
 
 class LayoutQuestion:
     """One search, over merged axes, and its answer in the axes of the mesh.
@@ -157,17 +159,21 @@ class LayoutQuestion:
     def _exchange(self, state: State, target: State) -> Exchange:
         cost, before, after = self.costs[state.side], self.layout(state), self.layout(target)
         step = make_exchange(before, after, self.shape, self.sizes, frozenset(self.time_axes), cost.host_of)
+        kept = [axis for axis in self.time_axes if axis in before.axes and axis in after.axes]
+        moments: dict[tuple[int, ...], list[tuple[Place, Place, int]]] = {}
+        for source_place, target_place, size in step.messages():
+            sender = dict(zip(step.axes, source_place, strict=True))
+            receiver = dict(zip(step.axes, target_place, strict=True))
+            moment = tuple(receiver[axis] for axis in kept if axis in receiver)
+            moments.setdefault(moment, []).append((sender, receiver, size * self.element_bytes))
         space = tuple(axis for axis in step.axes if axis not in self.time_axes)
-
-        def place(coordinate: tuple[int, ...]) -> dict[str, int]:
-            return {a: c for a, c in zip(step.axes, coordinate, strict=True) if a not in self.time_axes}
-
-        messages = ((place(s), place(t), size * self.element_bytes) for s, t, size in step.messages())
-        charge = cost.exchange(space, messages)
-        kept = set(before.axes) & set(after.axes) & set(self.time_axes)
-        inner = math.prod(self.sizes[axis] for axis in kept if axis in step.axes)
-        times = math.prod(self.sizes[axis] for axis in kept)
-        return replace(step, seconds=charge.seconds / inner, bytes=math.ceil(charge.bytes / inner), times=times)
+        charges = [cost.exchange(space, messages) for messages in moments.values()]
+        return replace(
+            step,
+            seconds=max((charge.seconds for charge in charges), default=0.0),
+            bytes=max((charge.bytes for charge in charges), default=0),
+            times=math.prod(self.time_axes[axis] for axis in kept),
+        )
 
     def _step(self, state: State, edge: Edge) -> Step:
         before, after = self.layout(state), self.layout(edge.state)

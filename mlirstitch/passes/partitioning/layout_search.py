@@ -117,9 +117,9 @@ class LayoutSearch:
                 best[edge.state], came[edge.state] = cost, (state, edge)
                 heapq.heappush(heap, (cost, next(count), edge.state, None))
 
-        for state, edge in self._plain_path():
+        for state, edge in self._plain_path(self.start):
             relax(state, edge)
-        while heap:
+        while heap and edges <= EDGES:
             cost, _, state, exchange = heapq.heappop(heap)
             if exchange is not None:
                 if cost < best.get(self.goal, math.inf):
@@ -130,18 +130,31 @@ class LayoutSearch:
             if state in done:
                 continue
             done.add(state)
-            if edges > EDGES:
-                break
-            for edge in self._edges(state):
+            found = list(self._edges(state))
+            edges += len(found)
+            for edge in found:
                 relax(state, edge)
-                edges += 1
-            if plain and any(edge.step not in DIRECT for edge in self._way(came, state)):
+            if any(e.step in (Concat, Accumulate) for e in found) or (
+                plain and any(edge.step not in DIRECT for edge in self._way(came, state))
+            ):
                 continue
             if (lower := self._exchange_bound(state)) is not None and cost + lower < best.get(self.goal, math.inf):
                 heapq.heappush(heap, (cost + lower, next(count), state, (state, self._exchange_target(state))))
         if self.goal not in best:
-            relax(self.start, self._exchange(self.start, self._exchange_target(self.start)))
+            for state, edge in self._direct_path():
+                relax(state, edge)
         return self._steps(came)
+
+    def _direct_path(self) -> Iterator[tuple[State, Edge]]:
+        """Sends and receives at once, whatever they cost."""
+        state = self.start
+        if state.side != self.goal.side:
+            edge = next(e for e in self._edges(state) if e.step is Transfer)
+            yield state, edge
+            state = edge.state
+        edge = self._exchange(state, self._exchange_target(state))
+        yield state, edge
+        yield from self._plain_path(edge.state)
 
     def _way(self, came: dict[State, tuple[State, Edge]], state: State) -> Iterator[Edge]:
         while state != self.start:
@@ -158,10 +171,10 @@ class LayoutSearch:
             state = came[state][0]
         return steps[::-1]
 
-    def _plain_path(self) -> Iterator[tuple[State, Edge]]:
+    def _plain_path(self, state: State) -> Iterator[tuple[State, Edge]]:
         """Combine everything, gather everything, then slice: a first bound. Ends early where that is not possible."""
         order = (Concat, Accumulate, AllReduce, AllGather, Transfer, Neutralize, Slice)
-        state, seen = self.start, {self.start}
+        seen = {state}
         while state != self.goal:
             candidates = [e for e in self._edges(state) if e.step in order and e.state not in seen]
             candidates = [e for e in candidates if e.step is not Slice or self._towards_goal(e.state)]
@@ -250,7 +263,7 @@ class LayoutSearch:
         for axis, combiner in state.partial:
             if self.axes[axis].time and (axis, combiner) not in self.goal.partial:
                 after = _without_partial(state, (axis,))
-                charge = cost.local(3 * self.axes[axis].size * self.bytes(state))
+                charge = cost.local(3 * (self.axes[axis].size - 1) * self.bytes(state))
                 yield Edge(Accumulate, ((axis,), combiner), after, charge, self._times(state, after))
 
     def _reductions(
@@ -363,6 +376,13 @@ class LayoutSearch:
         have_kind, have = state.dims[dim]
         return have[: len(axes)] == axes and self.dims[dim].same(have_kind, kind, self._number(axes))
 
+    def _lasts(self, axis: int, state: State, target: State) -> bool:
+        """Whether a time axis stands for the same parts in both."""
+        return any(
+            axis in axes and self._has_settled(state, dim, kind, axes[: axes.index(axis) + 1])
+            for dim, (kind, axes) in enumerate(target.dims)
+        )
+
     def _exchange(self, state: State, target: State) -> Edge:
         return Edge(Exchange, (), target, self.exchange_cost(state, target), self._times(state, target))
 
@@ -377,7 +397,7 @@ class LayoutSearch:
         reduced = [a for a, c in state.partial if (a, c) not in target.partial]
         pairs = [(d, s) for d in moved for s in (state.dims[d], target.dims[d])]
         used = sorted({a for _, (_, axes) in pairs for a in axes} | set(reduced))
-        if any(self.axes[axis].time for axis in used):
+        if any(self.axes[axis].time and not self._lasts(axis, state, target) for axis in used):
             return 0.0
         grid = np.indices([self.axes[axis].size for axis in used]).reshape(len(used), -1)
         place = dict(zip(used, grid, strict=True))
@@ -400,7 +420,10 @@ class LayoutSearch:
         received = np.maximum(0, wanted * self._number(reduced) - own)
         busiest = int(np.argmax(received))
         bound = self.costs[state.side].exchange_bound(
-            self._names(used), int(messages[busiest]), self.bytes(state, target), int(received[busiest])
+            self._names([a for a in used if not self.axes[a].time]),
+            int(messages[busiest]),
+            self.bytes(state, target),
+            int(received[busiest]),
         )
         return bound * self._times(state, target)
 
