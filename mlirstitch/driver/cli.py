@@ -380,6 +380,36 @@ def bench_command(
         sys.exit(1)
 
 
+@cli.command("calibrate", epilog=EXIT_CODES)
+@click.option("-o", "--output", type=FilePath(), metavar="FILE.json", required=True, help="Target file to write.")
+@click.option(
+    "--device",
+    type=click.Choice(["emulator", "cuda"]),
+    default="emulator",
+    show_default=True,
+    help="Where kernels are measured: the emulated device counts and applies the documented model of the machine, "
+    "which checks the fit; a CUDA device is timed.",
+)
+@click.option("--target", default="sm_90", show_default=True, help="Chip whose constants are fitted.")
+def calibrate_command(output: str, device: str, target: str) -> None:
+    """Measure the constants of a chip that the cost models read, and write them to a target file.
+
+    Some twenty kernels are compiled, counted and measured; the constants that they determine are fitted by non-negative
+    least squares (docs/calibration.md). mlirstitch compile --target-constants FILE.json uses them.
+
+    \b
+    Examples:
+      mlirstitch calibrate --device emulator -o sm_90.json
+      mlirstitch calibrate --device cuda --target sm_80 -o a100.json
+      mlirstitch compile model.py:factory -o model.bundle --target sm_80 --target-constants a100.json
+    """
+    from mlirstitch.driver.calibration.command import calibrate_to_file
+
+    for line in calibrate_to_file(target, device, output):
+        click.echo(line)
+    note(f"wrote {output}; see: mlirstitch compile --target-constants {output}")
+
+
 @cli.command("doctor", epilog=EXIT_CODES)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor_command(as_json: bool) -> None:
