@@ -3,6 +3,6 @@
 Importing this package registers every pass. One line per module that defines passes, in alphabetical order.
 """
 
-from mlirstitch.passes import normalize, stitching, verify_level
+from mlirstitch.passes import normalize, partitioning, stitching, verify_level
 
-__all__ = ["normalize", "stitching", "verify_level"]
+__all__ = ["normalize", "partitioning", "stitching", "verify_level"]

@@ -7,6 +7,7 @@ from mlir import ir
 from mlirstitch.dialects import parse_module
 from mlirstitch.passes.partitioning.graph import Graph, GraphOp
 from mlirstitch.passes.partitioning.linalg_graph import graph_of
+from mlirstitch.passes.pipeline import run_pipeline
 from mlirstitch.passes.structured import main_function
 
 KEEP: list[ir.Module] = []
@@ -19,18 +20,20 @@ MAPS = """
 """
 
 
-def main_of(text: str) -> ir.Operation:
-    """The function @main of a module text, kept alive."""
+def main_of(text: str, *passes: str) -> ir.Operation:
+    """The function @main of a module text after some passes, kept alive."""
     module = parse_module(text)
     KEEP.append(module)
+    if passes:
+        run_pipeline(module, ",".join(passes))
     main = main_function(module.operation)
     assert main is not None
     return main
 
 
-def graph(text: str) -> Graph:
-    """The graph of @main."""
-    return graph_of(main_of(text))
+def graph(text: str, *passes: str) -> Graph:
+    """The graph of @main after some passes."""
+    return graph_of(main_of(text, *passes))
 
 
 def function(body: str, results: str, **arguments: str) -> str:
