@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mlirstitch.errors import PlanError
 from mlirstitch.passes.partitioning.dim_parts import DimParts
 from mlirstitch.passes.partitioning.exchange import make_exchange
 from mlirstitch.passes.partitioning.layout import DimSplit, Layout
@@ -79,6 +78,9 @@ class LayoutQuestion:
             return self.source
         if state == self.goal:
             return self.wanted
+        return self._plain_layout(state)
+
+    def _plain_layout(self, state: State) -> Layout:
         dims = tuple(
             replace(parts.kinds[kind], axes=self._names(axes)) if axes else DimSplit()
             for parts, (kind, axes) in zip(self.dims, state.dims, strict=True)
@@ -87,14 +89,13 @@ class LayoutQuestion:
         return Layout(dims, tuple(partial))
 
     def _canonical(self, layout: Layout) -> Layout:
-        """Without axes of size 1, and equal cuts written alike."""
+        """Without axes of size 1 where they change nothing, and equal cuts written alike."""
         dims: list[DimSplit] = []
         for parts, split in zip(self.dims, layout.dims, strict=True):
             axes = tuple(axis for axis in split.axes if self._matters(axis))
-            kind = parts.kind(split, math.prod(self.sizes[axis] for axis in axes)) if axes else 0
-            number = math.prod(self.sizes[axis] for axis in split.axes)
             if split.axes and not axes and not parts.same(parts.kind(split, 1), 0, 1):
-                raise PlanError(f"layout {layout} leaves out a part of a dim of {parts.size}, cut into {number} part")
+                axes = split.axes[:1]  # the one part of the windows of a convolution need not be the whole
+            kind = parts.kind(split, math.prod(self.sizes[axis] for axis in axes)) if axes else 0
             dims.append(replace(parts.kinds[kind], axes=axes) if axes else DimSplit())
         return Layout(tuple(dims), tuple(entry for entry in layout.partial if self._matters(entry[0])))
 
@@ -157,7 +158,7 @@ class LayoutQuestion:
         return Charge(step.seconds, step.bytes)
 
     def _exchange(self, state: State, target: State) -> Exchange:
-        cost, before, after = self.costs[state.side], self.layout(state), self.layout(target)
+        cost, before, after = self.costs[state.side], self._plain_layout(state), self._plain_layout(target)
         step = make_exchange(before, after, self.shape, self.sizes, frozenset(self.time_axes), cost.host_of)
         kept = [axis for axis in self.time_axes if axis in before.axes and axis in after.axes]
         moments: dict[tuple[int, ...], list[tuple[Place, Place, int]]] = {}

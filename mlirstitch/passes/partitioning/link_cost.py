@@ -145,6 +145,16 @@ def twins_cost(source: LinkCost, wanted: LinkCost, size: int) -> Charge:
     return messages_cost(source.links, senders, receivers, np.ones_like(senders), np.full_like(senders, size))
 
 
+def broadcast_cost(links: Links, targets: Mapping[int, Sequence[int]], size: int) -> Charge:
+    """Every sender gives ``size`` bytes to its receivers, by a tree in which they pass on what they got."""
+    seconds = 0.0
+    for sender, receivers in targets.items():
+        far = any(device // links.devices_per_host != sender // links.devices_per_host for device in receivers)
+        link = links.between if far else links.inside
+        seconds = max(seconds, link.alpha * math.log2(len(receivers) + 1) + size / link.bandwidth)
+    return Charge(seconds, size if targets else 0)
+
+
 def messages_cost(links: Links, senders: Numbers, receivers: Numbers, counts: Numbers, sizes: Numbers) -> Charge:
     """Messages from ``senders[i]`` to ``receivers[i]``: ``counts[i]`` of them with ``sizes[i]`` bytes in all.
 

@@ -19,7 +19,7 @@ from mlirstitch.mesh import Mesh
 from mlirstitch.passes.partitioning.exchange import Holders, fragments, transfer_kind
 from mlirstitch.passes.partitioning.layout import DimSplit, Layout, split
 from mlirstitch.passes.partitioning.layout_question import LayoutQuestion
-from mlirstitch.passes.partitioning.link_cost import Charge, LinkCost, messages_cost
+from mlirstitch.passes.partitioning.link_cost import Charge, LinkCost, broadcast_cost, messages_cost
 from mlirstitch.passes.partitioning.steps import Coordinate, Step, Transfer
 
 
@@ -140,6 +140,11 @@ class _Between:
         senders = devices(step.source_mesh, step.source_axes, [sender for sender, _, _ in messages])
         receivers = devices(step.wanted_mesh, step.wanted_axes, [receiver for _, receiver, _ in messages])
         sizes = np.array([size * self.element_bytes for _, _, size in messages], dtype=np.int64)
+        if step.kind == "broadcast":
+            targets: dict[int, list[int]] = {}
+            for sender, receiver in zip(senders.tolist(), receivers.tolist(), strict=True):
+                targets.setdefault(sender, []).append(receiver)
+            return broadcast_cost(self.source.links, targets, int(sizes.max()))
         return messages_cost(self.source.links, senders, receivers, np.ones_like(sizes), sizes)
 
 
