@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from mlirstitch.mesh import Mesh
 from mlirstitch.passes.partitioning.exchange import Holders, fragments, transfer_kind
 from mlirstitch.passes.partitioning.layout import DimSplit, Layout, split
 from mlirstitch.passes.partitioning.layout_question import LayoutQuestion
 from mlirstitch.passes.partitioning.link_cost import Charge, LinkCost, broadcast_cost, messages_cost
-from mlirstitch.passes.partitioning.steps import Coordinate, Step, Transfer
+from mlirstitch.passes.partitioning.steps import Step, Transfer
 
 
 def transfer_steps(
@@ -128,23 +126,27 @@ class _Between:
         combiner = next((c for axis, c in before.partial if (axis, c) not in after.partial), "")
         kind = transfer_kind(receives)
         step = Transfer(kind, source, wanted, source_axes, wanted_axes, receives, combiner, before=before, after=after)
-        charge = self._charge(step)
-        count = math.prod(times[axis] for axis in named if axis in before.axes and axis in after.axes)
-        return replace(step, seconds=charge.seconds / count, bytes=math.ceil(charge.bytes / count), times=count)
+        kept = [axis for axis in named if axis in before.axes and axis in after.axes]
+        moments: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
+        for sender, receiver, size in step.messages():
+            place = dict(zip(wanted_axes, receiver, strict=True))
+            ends = source.device(dict(zip(source_axes, sender, strict=True))), wanted.device(place)
+            moments.setdefault(tuple(place[axis] for axis in kept), []).append((*ends, size * self.element_bytes))
+        charges = [self._charge(kind, messages) for messages in moments.values()]
+        return replace(
+            step,
+            seconds=max((charge.seconds for charge in charges), default=0.0),
+            bytes=max((charge.bytes for charge in charges), default=0),
+            times=math.prod(times[axis] for axis in kept),
+        )
 
-    def _charge(self, step: Transfer) -> Charge:
-        def devices(mesh: Mesh, axes: tuple[str, ...], ends: list[Coordinate]) -> npt.NDArray[np.int64]:
-            return np.array([mesh.device(dict(zip(axes, end, strict=True))) for end in ends], dtype=np.int64)
-
-        messages = list(step.messages())
-        senders = devices(step.source_mesh, step.source_axes, [sender for sender, _, _ in messages])
-        receivers = devices(step.wanted_mesh, step.wanted_axes, [receiver for _, receiver, _ in messages])
-        sizes = np.array([size * self.element_bytes for _, _, size in messages], dtype=np.int64)
-        if step.kind == "broadcast":
+    def _charge(self, kind: str, messages: list[tuple[int, int, int]]) -> Charge:
+        if kind == "broadcast":
             targets: dict[int, list[int]] = {}
-            for sender, receiver in zip(senders.tolist(), receivers.tolist(), strict=True):
+            for sender, receiver, _ in messages:
                 targets.setdefault(sender, []).append(receiver)
-            return broadcast_cost(self.source.links, targets, int(sizes.max()))
+            return broadcast_cost(self.source.links, targets, max(size for _, _, size in messages))
+        senders, receivers, sizes = np.array(messages, dtype=np.int64).T
         return messages_cost(self.source.links, senders, receivers, np.ones_like(sizes), sizes)
 
 
