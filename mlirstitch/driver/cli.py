@@ -321,6 +321,11 @@ def cache_command(info: bool, clear: bool, cache: str | None) -> None:
     show_default=True,
     help="none: contractions are generated kernels too; auto: contractions are library calls.",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Fail if a row needs more launches or bytes than the plan by stages, XLA or Inductor; needs --size real.",
+)
 @click.option("--ptxas", is_flag=True, help="Let ptxas judge every kernel for sm_80 and sm_90: registers and spills.")
 @click.option(
     "--kernels", is_flag=True, help="Measure the PTX of well-known kernels instead; stands alone or with --json."
@@ -338,6 +343,7 @@ def bench_command(
     workloads: str,
     kernels: bool,
     compile_time: bool,
+    check: bool,
     json_path: str | None,
     **settings: Any,
 ) -> None:
@@ -345,18 +351,19 @@ def bench_command(
 
     With --kernels, measure generated PTX instead: registers, statements, shuffles, barriers, memory; with
     --compile-time, how long compiling takes, on a machine that does nothing else. The columns are
-    defined in docs/bench.md and docs/kernels.md. Exit code 1 if a row is not ok, or a kernel is over its bar.
+    defined in docs/bench.md and docs/kernels.md. Exit code 1 if a row is not ok, a kernel is over its bar, or with
+    --check a row does not keep a bound.
 
     \b
     Examples:
       mlirstitch bench
       mlirstitch bench --workloads softmax,bert_layer --dtype bf16 --json rows.json
-      mlirstitch bench --size real --compile-only
+      mlirstitch bench --size real --compile-only --check
       mlirstitch bench --kernels --json kernels.json
       mlirstitch bench --compile-time --workloads bert_base --size real
     """
     if kernels:
-        for name in ("workloads", "compile_time", *settings):
+        for name in ("workloads", "compile_time", "check", *settings):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise click.UsageError(f"--kernels measures a fixed set of kernels: leave out {flag_of(name)}")
         from mlirstitch.driver.bench.kernels import run_kernel_benchmark
@@ -364,11 +371,14 @@ def bench_command(
         if not all(row["ok"] for row in run_kernel_benchmark(json_path)):
             sys.exit(1)
         return
+    from mlirstitch.driver.bench.comparison import all_kept
     from mlirstitch.driver.bench.rows import BenchRequest
     from mlirstitch.driver.bench.runner import run_benchmark
     from mlirstitch.driver.bench.workloads import select
 
     request = BenchRequest(tuple(select(workloads)), **settings)
+    if check and (compile_time or not request.is_compared):
+        raise click.UsageError("--check needs what figures of others are recorded for: --size real, f32, sm_90")
     if compile_time:
         from mlirstitch.driver.bench.compile_time import run_compile_time_benchmark
 
@@ -376,7 +386,7 @@ def bench_command(
             sys.exit(1)
         return
     rows = run_benchmark(request, json_path)
-    if any(row["status"] != "ok" for row in rows):
+    if any(row["status"] != "ok" for row in rows) or (check and not all_kept(rows)):
         sys.exit(1)
 
 

@@ -98,6 +98,8 @@ def test_every_compile_option_is_a_flag():
         (["run", "b", "--inputs", ""], "the path is empty"),
         (["bench", "--json", ""], "the path is empty"),
         (["bench", "--size", "huge"], "huge"),
+        (["bench", "--check"], "--size real"),
+        (["bench", "--check", "--size", "real", "--dtype", "bf16"], "f32"),
         (["run", "b", "--device", "tpu"], "tpu"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -67,13 +67,33 @@ def _counted(compiled: Compiled, target: str) -> Measured:
 
 
 def largest_between(report: Mapping[str, Any]) -> str:
-    """The largest tensor that goes through memory between a contraction and a memory-bound kernel, in words."""
-    compute = [any(op["kind"] == Kind.COMPUTE for op in cluster["ops"]) for cluster in report["clusters"]]
-    pairs = [pair for pair in all_pairs(report) if compute[pair.producer.cluster] != compute[pair.consumer.cluster]]
+    """What would save most if a contraction took it in, in words: the largest tensor on the way to or from it, and why.
+
+    Element-wise clusters come first: a contraction that computes such a one does away with the tensor. A cluster with
+    reductions needs it again, whatever the contraction does to it.
+    """
+    contractions, element_wise = set[int](), set[int]()
+    for cluster in report["clusters"]:
+        kinds = {op["kind"] for op in cluster["ops"]}
+        if Kind.COMPUTE in kinds:
+            contractions.add(cluster["number"])
+        elif kinds <= {Kind.LIGHT, Kind.EXPENSIVE, Kind.MOVEMENT}:
+            element_wise.add(cluster["number"])
+    pairs = [
+        pair
+        for pair in all_pairs(report)
+        if (pair.producer.cluster in contractions) != (pair.consumer.cluster in contractions)
+    ]
     if not pairs:
         return ""
-    most = max(pairs, key=lambda pair: pair.bytes)
-    return f"{byte_size(most.bytes)} go from {most.producer} to {most.consumer}, kept apart: {most.reason}"
+    most = max(
+        pairs, key=lambda pair: (bool({pair.producer.cluster, pair.consumer.cluster} & element_wise), pair.bytes)
+    )
+    contraction, other = most.producer, most.consumer
+    if most.consumer.cluster in contractions:
+        contraction, other = other, contraction
+    size = byte_size(most.bytes)
+    return f"{other} would have to enter {contraction}: {size} go from one to the other, kept apart: {most.reason}"
 
 
 def _run(measured: Measured, compiled: Compiled, workload: Workload, request: BenchRequest) -> Measured:

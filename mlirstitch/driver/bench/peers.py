@@ -7,18 +7,15 @@ kernel), ``epilogues`` the same with what a library routine can take in as an ep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlirstitch.driver.bench.rows import Row
 
-ROUNDING = 0.5
-"""Recorded megabytes are whole numbers."""
-
-MEMORY_BOUND_FACTOR = 1.1
-"""Memory-bound kernels may load and store so many times the bytes of their arguments."""
+COMPARED = {"size": "real", "dtype": "f32", "target": "sm_90"}
+"""What the recorded figures are about."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,11 @@ class Figures:
     def launches(self) -> int:
         """Kernels of both sorts."""
         return self.memory_bound + self.compute_bound
+
+    @property
+    def is_model(self) -> bool:
+        """Whether there are contractions."""
+        return self.compute_bound > 0
 
     def __str__(self) -> str:
         size = "" if self.megabytes is None else f" / {self.megabytes}"
@@ -132,62 +134,5 @@ PEERS: Mapping[str, Peers] = {
 
 def comparable(row: Row) -> bool:
     """Whether the recorded figures are about what the row measured."""
-    same = (row["size"], row["dtype"], row["target"]) == ("real", "f32", "sm_90")
+    same = all(row[name] == value for name, value in COMPARED.items())
     return same and "launches" in row and row["workload"] in PEERS
-
-
-def shortfalls(row: Row) -> list[str]:
-    """In what a row is worse than the plan by stages, XLA or Inductor, or moves more than it should; [] if in nothing.
-
-    A program without contractions is held against the plan by stages alone where the bytes of a peer are not known.
-    """
-    peers = PEERS[row["workload"]]
-    launches, moved = row["launches"], row["bytes"]
-    memory_bound = launches["memory_bound"] + launches["copies"]
-    total, megabytes = memory_bound + launches["compute_bound"], moved["arguments"] / 1e6
-    return [
-        *_against("reference", peers.reference, memory_bound, total, megabytes),
-        *_against("XLA", peers.xla, None, total, megabytes),
-        *_against("Inductor", peers.inductor, None, total, megabytes),
-        *_traffic(moved),
-    ]
-
-
-def _against(name: str, theirs: Figures, memory_bound: int | None, total: int, megabytes: float) -> Iterator[str]:
-    if total > theirs.launches:
-        yield f"{total} launches, {name} {theirs.launches}"
-    if memory_bound is not None and memory_bound > theirs.memory_bound:
-        yield f"{memory_bound} memory-bound launches, {name} {theirs.memory_bound}"
-    if theirs.megabytes is not None and megabytes > theirs.megabytes + ROUNDING:
-        yield f"{megabytes:.0f} MB, {name} {theirs.megabytes}"
-
-
-def _traffic(moved: Mapping[str, Any]) -> Iterator[str]:
-    traffic, arguments = moved["memory_bound_traffic"], moved["memory_bound"]
-    if traffic > MEMORY_BOUND_FACTOR * arguments:
-        yield f"memory-bound kernels move {traffic / arguments:.2f} times their arguments"
-
-
-def print_comparison(rows: Sequence[Row], file: TextIO) -> None:
-    """Print what was recorded of others beside the rows that can be compared, if there are any."""
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = [row for row in rows if comparable(row)]
-    if not shown:
-        return
-    title = "memory-bound + compute-bound launches / MB of arguments; * did not compile to the end"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in ("workload", "mlirstitch", "reference", "with epilogues", "XLA", "IREE O3", "Inductor", "worse in"):
-        table.add_column(name, justify="left" if name in ("workload", "worse in") else "right", no_wrap=True)
-    for row in shown:
-        peers, launches = PEERS[row["workload"]], row["launches"]
-        memory_bound = launches["memory_bound"] + launches["copies"]
-        ours = Figures(memory_bound, launches["compute_bound"], round(row["bytes"]["arguments"] / 1e6))
-        theirs = (peers.reference, peers.epilogues, peers.xla, peers.iree, peers.inductor)
-        table.add_row(row["workload"], *map(str, (ours, *theirs)), "; ".join(shortfalls(row)))
-    Console(file=file, width=None if file.isatty() else 200, highlight=False).print(table)
-    for row in shown:
-        iree = PEERS[row["workload"]].iree.megabytes
-        if iree is not None and row["bytes"]["arguments"] / 1e6 > iree + ROUNDING and row["between"]:
-            print(f"{row['workload']}: IREE moves fewer bytes; {row['between']}", file=file)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mlirstitch.driver.artifacts import write_json
+from mlirstitch.driver.bench.peers import COMPARED
 from mlirstitch.driver.report.quantities import byte_size, seconds
 from mlirstitch.errors import MlirstitchError
 
@@ -31,6 +32,11 @@ class BenchRequest:
     library: str = "none"
     ptxas: bool = False
     timeout: float = 900.0
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether figures of others are recorded for what is measured."""
+        return all(getattr(self, name) == value for name, value in COMPARED.items())
 
     def blank_row(self, workload: str) -> Row:
         """A row that holds what is known before anything was measured."""

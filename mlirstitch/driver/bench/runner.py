@@ -18,7 +18,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import IO
 
-from mlirstitch.driver.bench.peers import comparable, print_comparison, shortfalls
+from mlirstitch.driver.bench.bounds import bounds, shortfalls
+from mlirstitch.driver.bench.comparison import print_comparison
+from mlirstitch.driver.bench.peers import comparable
 from mlirstitch.driver.bench.rows import BenchRequest, Row, check_json_path, print_table, write_rows
 from mlirstitch.driver.console import DEBUG_VARIABLE, progress
 
@@ -43,13 +45,15 @@ def run_benchmark(request: BenchRequest, json_path: str | None = None) -> list[R
     text = sys.stderr if json_path == "-" else sys.stdout
     print_table(rows, request, text)
     print_comparison(rows, text)
-    write_rows(json_path, {"request": asdict(request), "rows": [_with_shortfalls(row) for row in rows]})
+    write_rows(json_path, {"request": asdict(request), "rows": [_with_bounds(row) for row in rows]})
     return rows
 
 
-def _with_shortfalls(row: Row) -> Row:
-    """The row with what it is worse in than others, if that is recorded."""
-    return {**row, "shortfalls": shortfalls(row)} if comparable(row) else row
+def _with_bounds(row: Row) -> Row:
+    """The row with the bounds that it has to keep, and those it does not, if figures of others are recorded."""
+    if not comparable(row):
+        return row
+    return {**row, "bounds": [bound.to_json() for bound in bounds(row)], "shortfalls": shortfalls(row)}
 
 
 def measure_all(request: BenchRequest, on_start: Callable[[str], None] = lambda workload: None) -> list[Row]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mlirstitch.driver.bench.peers import MEMORY_BOUND_FACTOR
+from mlirstitch.driver.bench.bounds import MEMORY_BOUND_FACTOR
 from mlirstitch.driver.bench.workloads import Size, get
 from mlirstitch.driver.compile import compile
 from mlirstitch.driver.report.summary import summarise
