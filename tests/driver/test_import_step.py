@@ -35,8 +35,6 @@ ADAM = partial(torch.optim.Adam, lr=1e-2, weight_decay=1e-2, eps=1e-3)
 ADAMW = partial(torch.optim.AdamW, lr=1e-2, eps=1e-3)
 
 SMALL: dict[str, tuple[Callable[[], TrainingCase], MakeOptimizer]] = {
-    "perceptron": (models.mlp, ADAMW),
-    "transformer block": (partial(models.transformer_block, batch=2, sequence=6), NESTEROV),
     "fused attention": (partial(models.transformer_block, batch=2, sequence=6, causal=True, fused_attention=True), SGD),
     "GPT, tied": (partial(models.gpt, 1, batch=2, sequence=6, vocabulary=24, tied=True), ADAM),
     "convolutions": (partial(models.cnn, batch=4, channels=8), NESTEROV),
@@ -44,7 +42,6 @@ SMALL: dict[str, tuple[Callable[[], TrainingCase], MakeOptimizer]] = {
     "switch mixture": (partial(models.moe, batch=2, routing="top1"), SGD),
     "shifted windows": (partial(models.swin_block, batch=2), ADAM),
     "evoformer": (partial(models.evoformer_block, batch=1, sequences=2, residues=3), SGD),
-    "tied table": (models.tied, ADAMW),
 }
 
 

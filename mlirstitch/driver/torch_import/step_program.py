@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from mlirstitch.driver.calling import CallingConvention, tree_of
 from mlirstitch.driver.torch_import.checks import check_before_decomposition, refuse
+from mlirstitch.driver.torch_import.decompositions.pooling import max_pool2d_with_positions
 from mlirstitch.driver.torch_import.exporting import step_failure
 from mlirstitch.driver.torch_import.program import (
     Argument,
@@ -154,6 +155,8 @@ def _decomposed(traced: TracedStep, table: Mapping[Any, Callable[..., Any]]) -> 
     for node in graph.nodes:
         if node.target is aten.view.default:  # decompositions may give other strides than eager
             node.target = aten.reshape.default
+        elif node.target is aten.max_pool2d_with_indices.default and any(u.args[1] == 1 for u in node.users):
+            node.target = max_pool2d_with_positions
     traced.module.recompile()
     run = functionalize(fx.Interpreter(traced.module).run, remove="mutations")
     values = [n.meta["val"] for n in graph.nodes if n.op == "placeholder"]

@@ -5,6 +5,7 @@ Each module registers rules; :func:`decomposition_table` puts them on top of a b
 
 from mlirstitch.driver.torch_import.decompositions import (
     attention,
+    convolutions,
     integers,
     losses,
     normalization,
@@ -19,6 +20,7 @@ from mlirstitch.driver.torch_import.decompositions.registry import table_over as
 
 __all__ = [
     "attention",
+    "convolutions",
     "decomposition_table",
     "integers",
     "losses",

@@ -199,5 +199,5 @@ def _pooling(overload: Any, half: Half) -> None:
 
 _pooling(aten.max_pool2d_with_indices.default, Half.NEVER)
 _pooling(aten.avg_pool2d.default, Half.ALWAYS)
-for _overload in (aten.avg_pool1d.default, aten.avg_pool3d.default, aten.avg_pool2d_backward.default):
+for _overload in (aten.avg_pool1d.default, aten.avg_pool3d.default):
     decompose(_overload)(Elementwise(_overload, half=Half.ALWAYS, numbers=False))
