@@ -75,7 +75,7 @@ def write_plan(graph: Graph, plan: FusionPlan) -> None:
 
 def _entry(graph: Graph, plan: FusionPlan, pair: Apart, places: dict[int, list[int]]) -> dict[str, ir.Attribute]:
     producer, consumer = graph.ops[pair.producer], graph.ops[pair.consumer]
-    clusters = [places[pair.producer][0], places[pair.consumer][0]]
+    clusters = [places[pair.producer][0], places[pair.reader][0]]
     positions = [
         plan.clusters[number].nodes.index(node)
         for number, node in zip(clusters, (pair.producer, pair.consumer), strict=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable
 from mlir import ir
 
 from mlirstitch.passes.stitching.graph import Graph
-from mlirstitch.passes.stitching.template import Cluster, Template, find_template
+from mlirstitch.passes.stitching.template import Cluster, Schedule, Template, find_schedule, find_template
 from mlirstitch.passes.structural_key import structural_key
 from mlirstitch.target import Target
 
@@ -32,4 +32,14 @@ def find_template_once(
     key = ("template", target, among if among is None else tuple(among), cluster_key(cluster))
     if key not in graph.costs:
         graph.costs[key] = find_template(cluster, target, None if among is None else tuple(among))
+    return graph.costs[key]
+
+
+def find_schedule_once(
+    graph: Graph, cluster: Cluster, target: Target, among: Collection[str] | None = None
+) -> tuple[Schedule | None, str]:
+    """What :func:`find_schedule` answers; the templates are asked once about clusters of ``graph`` that are equal."""
+    key = ("schedule", target, among if among is None else tuple(among), cluster_key(cluster))
+    if key not in graph.costs:
+        graph.costs[key] = find_schedule(cluster, target, None if among is None else tuple(among))
     return graph.costs[key]

@@ -55,7 +55,8 @@ class Apart:
     """A producer and a consumer in different clusters.
 
     Attributes:
-        producer, consumer: node numbers.
+        producer, consumer: node numbers; several clusters may compute the consumer.
+        reader: a node of this consumer's cluster that no other computes.
         rule: why.
         detail: what the templates said, or "".
         tensor: type of the tensor that goes through memory.
@@ -64,6 +65,7 @@ class Apart:
 
     producer: int
     consumer: int
+    reader: int
     rule: Rule
     detail: str
     tensor: str

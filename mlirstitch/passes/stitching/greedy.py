@@ -9,7 +9,8 @@
    expensive is computed twice.
 3. *Duplicates.* A movement or cast that several clusters read is computed by each of them and never stored, if each
    can; the bits are the same everywhere.
-4. *Packs.* Clusters that do not depend on each other share a launch where that saves time (see ``packing``).
+4. *Last word.* What the code generator cannot emit after all is cut (see ``emittable``).
+5. *Packs.* Clusters that do not depend on each other share a launch where that saves time (see ``packing``).
 
 Clusters that ``stitch.cluster`` asks for (see ``keep_together``) are made first and stay as they are.
 
@@ -19,13 +20,14 @@ by op order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from mlir import ir
 
 from mlirstitch.passes.op_kind import Kind
 from mlirstitch.passes.stitching.contraction import Contraction
+from mlirstitch.passes.stitching.emittable import Cut, cut_to_emittable
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule
 from mlirstitch.passes.stitching.graph import Graph, edges_without, tensor_bytes
 from mlirstitch.passes.stitching.judge import Judge, Limits, Refusal
@@ -56,6 +58,8 @@ class GreedyRun:
         contraction: the clusters; duplicated nodes are clusters of their own there.
         kept: nodes of clusters that somebody asked for as they are.
         preset: those, and nodes of clusters that somebody asked for which others may join.
+        hidden: nodes that several clusters compute, each for itself.
+        cuts: sets of nodes that no kernel can compute, as the code generator said in the end.
     """
 
     def __init__(self, graph: Graph, judge: Judge, target: Target) -> None:
@@ -69,6 +73,8 @@ class GreedyRun:
         self.preset = self.kept | asked
         for node in sorted(asked.union(*(wanted.nodes for wanted in kept if len(wanted.nodes) > 1))):
             judge.routines.pop(node, None)
+        self.hidden: frozenset[int] = frozenset()
+        self.cuts: list[Cut] = []
         self.refused: dict[tuple[int, int, int, int], Refusal] = {}
         self.readers: dict[ir.Value, list[int]] = {}
         for node, values in enumerate(graph.reads):
@@ -83,7 +89,20 @@ class GreedyRun:
         self._merge_in_rounds(self._loop_nest_neighbours)
         sets = {name: set(self.contraction.members[name]) for name in self.contraction.in_program_order()}
         self._duplicate(sets)
-        return sets
+        return self.checked(sets.values())
+
+    def checked(self, sets: Iterable[Collection[int]]) -> dict[int, set[int]]:
+        """The sets, which stand in an order in which they can run, where kernels can be emitted for them; else cut.
+
+        The clusters of the contraction become theirs, less the nodes that several hold.
+        """
+        found = cut_to_emittable(self.graph, self.judge, list(sets), self.preset)
+        self.hidden = found.hidden
+        self.cuts += found.cuts
+        own = [tuple(node for node in nodes if node not in self.hidden) for nodes in found.sets]
+        if any(self.contraction.members.get(self.contraction.owner[mine[0]]) != list(mine) for mine in own):
+            self.restart(own)
+        return {self.contraction.owner[mine[0]]: set(nodes) for mine, nodes in zip(own, found.sets, strict=True)}
 
     def restart(self, clusters: Iterable[tuple[int, ...]]) -> list[int]:
         """Contract other clusters instead, each convex and ascending, without cycles among them.
@@ -298,6 +317,25 @@ class GreedyRun:
 
     # What a user is told
 
+    def _why_two(self, first: set[int], second: set[int], names: tuple[int, int]) -> Refusal | None:
+        """Why two sets of the plan are not one; None if only because others suit them better."""
+        if self.hidden.isdisjoint(first | second):
+            return self._why_apart(*names) or self._cut_between(first, second)
+        if any(map(self._is_kept, names)):
+            return Rule.KEPT, ""
+        asked = self.judge.why_asked([*first, *second])
+        if asked is not None:
+            return asked
+        if not self.contraction.can_merge(*names):
+            return Rule.CYCLE, ""
+        return self.judge.why_apart(first, second, self.hidden) or self._cut_between(first, second)
+
+    def _cut_between(self, first: set[int], second: set[int]) -> Refusal | None:
+        """What the templates said when the two were to share a kernel."""
+        said = (cut.reason for cut in self.cuts if not cut.nodes.isdisjoint(first) and not cut.nodes.isdisjoint(second))
+        reason = next(said, "")
+        return (Rule.TEMPLATE, reason) if reason else None
+
     def _pairs_apart(self, sets: dict[int, set[int]]) -> list[Apart]:
         """One entry for every tensor that goes from one cluster to another through memory."""
         home = {node: name for name, nodes in sets.items() for node in self.contraction.members[name]}
@@ -311,7 +349,8 @@ class GreedyRun:
                         continue
                     source = home[producer]
                     if source not in reasons:
-                        reasons[source] = self._why_apart(source, name) or (self._by_choice(value, producer, nodes), "")
+                        why = self._why_two(sets[source], nodes, (source, name))
+                        reasons[source] = why or (self._by_choice(value, producer, nodes), "")
                     rule, detail = reasons[source]
-                    found.append(Apart(producer, node, rule, detail, str(value.type), tensor_bytes(value)))
+                    found.append(Apart(producer, node, name, rule, detail, str(value.type), tensor_bytes(value)))
         return found

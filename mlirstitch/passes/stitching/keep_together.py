@@ -18,7 +18,7 @@ from mlirstitch.passes.stitching.cluster_name import op_label
 from mlirstitch.passes.stitching.contraction import Contraction
 from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.passes.stitching.requests import Requests
-from mlirstitch.passes.stitching.template import find_template
+from mlirstitch.passes.stitching.template import find_schedule
 from mlirstitch.target import Target
 
 _LINES_SHOWN = 4
@@ -56,13 +56,13 @@ def contract_kept(graph: Graph, kept: Sequence[Kept], contraction: Contraction, 
     """Make each set one cluster of ``contraction``.
 
     Raises:
-        PassError: no template computes a set, or an op outside of it reads one of its ops and feeds another.
+        PassError: no template can emit a set, or an op outside of it reads one of its ops and feeds another.
     """
     for wanted in kept:
         first, *others = wanted.nodes
         if others:
-            template, reasons = find_template(graph.cluster(wanted.nodes), target)
-            if template is None:
+            schedule, reasons = find_schedule(graph.cluster(wanted.nodes), target)
+            if schedule is None:
                 raise _refuse(graph, wanted, f"no kernel template can compute them together: {reasons}")
         name = contraction.owner[first]
         for node in others:
@@ -80,12 +80,12 @@ def contract_asked(
     """Make each set that :class:`Requests` wants together, with what lies between, a cluster that others may join.
 
     ``kept`` are nodes of clusters that stay as they are. Returns the nodes of all sets. Raises :class:`PassError` if
-    another request wants some of them apart or as they are, if no template computes a set, or if it needs results of an
+    another request wants some of them apart or as they are, if no template can emit a set, or if it needs results of an
     op that needs its own.
     """
     found: set[int] = set()
     for name, wanted in requests.together.items():
-        nodes = tuple(sorted({*wanted, *_between(graph, wanted)}))
+        nodes = tuple(sorted({*wanted, *between(graph, wanted)}))
         request = f"keep together {name.rpartition(' #')[0]}"
         against = requests.why_apart(nodes)
         if against:
@@ -93,8 +93,8 @@ def contract_asked(
         held = [node for node in nodes if node in kept]
         if held:
             raise _refuse_asked(graph, wanted, request, f"stitch.cluster keeps {_listed(graph, held)} as it is")
-        template, reasons = find_template(graph.cluster(nodes), target)
-        if template is None:
+        schedule, reasons = find_schedule(graph.cluster(nodes), target)
+        if schedule is None:
             raise _refuse_asked(graph, wanted, request, f"no kernel template can compute them together: {reasons}")
         first = contraction.owner[nodes[0]]
         for node in nodes[1:]:
@@ -107,8 +107,8 @@ def contract_asked(
     return frozenset(found)
 
 
-def _between(graph: Graph, nodes: Sequence[int]) -> list[int]:
-    """Nodes outside of a set that depend on one of it and feed another."""
+def between(graph: Graph, nodes: Sequence[int]) -> list[int]:
+    """Nodes outside of a set that depend on one of it and feed another, ascending."""
     inside = set(nodes)
     below: set[int] = set()
     for node in range(len(graph.ops)):
@@ -136,10 +136,10 @@ def _listed(graph: Graph, nodes: Sequence[int]) -> str:
 
 def _what_lies_between(graph: Graph, wanted: Kept) -> str:
     """Why a set is no single kernel: an op outside that reads the one and feeds the other."""
-    between = _between(graph, wanted.nodes)
-    if not between:
+    found = between(graph, wanted.nodes)
+    if not found:
         return "together with another stitch.cluster they would need each other's results"
-    op = graph.ops[between[0]]
+    op = graph.ops[found[0]]
     return f"{op.name}{_at(op)} reads one of them and feeds another; give it the same number"
 
 

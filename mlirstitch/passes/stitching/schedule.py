@@ -9,7 +9,7 @@ from mlir import ir
 from mlirstitch.dialects import stitch
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.passes.base import Pass, register_pass
-from mlirstitch.passes.stitching.template import Cluster, Schedule, templates
+from mlirstitch.passes.stitching.template import Cluster, Schedule, find_schedule, templates
 from mlirstitch.passes.structured import functions
 from mlirstitch.target import Target
 
@@ -40,19 +40,10 @@ class StitchSchedule(Pass):
 
 def _choose(function: ir.Operation, target: Target) -> Schedule:
     """The first schedule that can run. Raises :class:`PassError` with what every template said if there is none."""
-    cluster = Cluster.of_function(function)
-    reasons: list[str] = []
-    for template in templates():
-        reason = template.applies(cluster, target)
-        if reason is None:
-            for offered in (template.schedules, template.candidates):
-                for schedule in offered(cluster, target):
-                    reason = template.refusal(cluster, schedule, target)
-                    if reason is None:
-                        return schedule
-        reasons.append(f"{template.name}: {reason or 'offers no schedule'}")
-    problem = f"no kernel template can compute this cluster: {'; '.join(reasons)}"
-    raise refusal(function, problem, "cut it into smaller ones")
+    schedule, reasons = find_schedule(Cluster.of_function(function), target)
+    if schedule is None:
+        raise refusal(function, f"no kernel template can compute this cluster: {reasons}", "cut it into smaller ones")
+    return schedule
 
 
 def _check(function: ir.Operation, given: Schedule, target: Target) -> None:

@@ -92,6 +92,7 @@ __all__ = [
     "Schedule",
     "Template",
     "find_candidates",
+    "find_schedule",
     "find_template",
     "register_template",
     "templates",
@@ -136,6 +137,27 @@ def find_template(cluster: Cluster, target: Target, among: Sequence[str] | None 
         if reason is None:
             return template, ""
         reasons.append(f"{template.name}: {reason}")
+    return None, "; ".join(reasons)
+
+
+def find_schedule(cluster: Cluster, target: Target, among: Sequence[str] | None = None) -> tuple[Schedule | None, str]:
+    """The schedule that a kernel gets where nobody chooses, with "" or what every template said.
+
+    It is the first that the chip can run, of the first template that has one (of those in ``among``). None means that
+    no code can be generated, whatever :meth:`Template.applies` says: every schedule offered was tried.
+    """
+    reasons: list[str] = []
+    for template in templates():
+        if among is not None and template.name not in among:
+            continue
+        reason = template.applies(cluster, target)
+        if reason is None:
+            for offered in (template.schedules, template.candidates):
+                for schedule in offered(cluster, target):
+                    reason = template.refusal(cluster, schedule, target)
+                    if reason is None:
+                        return schedule, ""
+        reasons.append(f"{template.name}: {reason or 'offers no schedule'}")
     return None, "; ".join(reasons)
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from mlir import ir
 
 import mlirstitch
 from mlirstitch.dialects import parse_module
@@ -14,8 +15,8 @@ from mlirstitch.driver.bench.workloads import get
 from mlirstitch.driver.report.why import Op, Pair, all_ops, all_pairs, matching, why
 from mlirstitch.driver.report.why_text import cluster_text, why_text
 from mlirstitch.errors import MlirstitchError
-from mlirstitch.passes.stitching.graph import build_graph
-from mlirstitch.passes.structured import main_function
+from mlirstitch.passes.stitching.graph import build_graph, root
+from mlirstitch.passes.structured import block_ops, functions, main_function, symbol_name
 
 import torch  # isort: skip
 
@@ -55,6 +56,37 @@ def test_every_tensor_between_two_ops_is_a_pair_with_a_reason(name: str) -> None
         assert pair.reason
         assert pair.bytes > 0
         assert pair.together == (pair.producer.cluster == pair.consumer.cluster)
+
+
+def between_kernels(name: str) -> set[tuple[str, str, str]]:
+    """(producer, tensor, consumer) of every tensor that a kernel reads from another, ops by number."""
+    module = parse_module(compiled(name).text("stitched"))
+    main = main_function(module.operation)
+    assert main is not None
+    bodies = {symbol_name(function): function for function in functions(module.operation)}
+    made: dict[ir.Value, str] = {}
+    found: set[tuple[str, str, str]] = set()
+    for number, call in enumerate(op for op in block_ops(main) if op.name == "func.call"):
+        function = bodies[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        graph = build_graph(function)
+        given = dict(zip(function.regions[0].blocks[0].arguments, map(root, call.operands), strict=True))
+        for consumer, values in enumerate(graph.reads):
+            for value in values:
+                if given.get(value) in made:
+                    found.add((made[given[value]], str(given[value].type), f"{number}.{consumer}"))
+        for result, returned in zip(call.results, block_ops(function)[-1].operands, strict=True):
+            made[result] = f"{number}.{graph.producer[root(returned)]}"
+    return found
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_kernel_that_reads_a_tensor_has_an_answer_of_its_own(name: str) -> None:
+    """Also where several kernels compute the op that reads it."""
+    apart = [pair for pair in all_pairs(report(name)) if not pair.together]
+    expected = between_kernels(name)
+    assert bool(expected) == (len(report(name)["clusters"]) > 1)
+    assert {(pair.producer.id, pair.tensor, pair.consumer.id) for pair in apart} == expected
+    assert len(apart) == len(expected)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -10,7 +10,7 @@ from mlir import ir
 
 from mlirstitch.passes.op_kind import Kind, op_kind
 from mlirstitch.passes.stitching import template
-from mlirstitch.passes.stitching.template import Cluster, Schedule
+from mlirstitch.passes.stitching.template import MOST_CANDIDATES, Cluster, Schedule
 from mlirstitch.passes.structured import shape_of, structured
 from mlirstitch.target import Target
 
@@ -39,6 +39,12 @@ class FakeRow:
 
     def schedules(self, cluster: Cluster, target: Target) -> Sequence[Schedule]:
         return [Schedule(self.name, (1, 1, 1), (32, 1, 1)), Schedule(self.name, (2, 1, 1), (64, 1, 1))]
+
+    def candidates(self, cluster: Cluster, target: Target, limit: int = MOST_CANDIDATES) -> Sequence[Schedule]:
+        return self.schedules(cluster, target)[:limit]
+
+    def refusal(self, cluster: Cluster, schedule: Schedule, target: Target) -> str | None:
+        return None
 
     def emit(self, cluster: Cluster, schedule: Schedule, name: str, target: Target) -> ir.Operation:
         raise NotImplementedError

@@ -9,8 +9,9 @@ import pytest
 from linalg_text import Text
 from mlir import ir
 
-from mlirstitch.dialects import parse_module
+from mlirstitch.dialects import parse_module, stitch
 from mlirstitch.errors import PassError
+from mlirstitch.passes.stitching.cluster import write_plan
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule, check_plan
 from mlirstitch.passes.stitching.graph import Graph, build_graph
 from mlirstitch.passes.stitching.greedy import GreedyClusterer
@@ -61,7 +62,7 @@ def test_a_matmul_takes_its_transpose_and_its_epilogue_and_rows_stay_apart() -> 
     biased = text.map("arith.addf", product, "%b", line="8")
     _, plan = _plan(text.module(_softmax(text, text.map("math.exp", biased))))
     assert _nodes(plan) == [(0, 1), (2, 3, 4, 5, 6, 7, 8)]
-    assert plan.apart == (Apart(1, 2, Rule.COMPUTE, "", "tensor<4x8xf32>", 128),)
+    assert plan.apart == (Apart(1, 2, 2, Rule.COMPUTE, "", "tensor<4x8xf32>", 128),)
 
 
 def test_an_element_wise_tail_goes_into_the_matmul() -> None:
@@ -119,6 +120,21 @@ def test_a_transpose_that_two_matmuls_read_is_computed_by_both() -> None:
     _, plan = _plan(text.module(text.matmul("%x", turned), text.matmul("%y", turned)))
     assert _nodes(plan) == [(0, 1), (0, 2)]
     assert plan.duplicated() == {0}
+
+
+def test_every_kernel_that_computes_a_movement_for_itself_tells_why_it_reads_its_source() -> None:
+    text = Text(x="8x8", w="4x8")
+    whole = text.map("math.exp", "%x")
+    half = text.op(
+        f"tensor.extract_slice {whole}[0, 0] [8, 4] [1, 1] : tensor<8x8xf32> to tensor<8x4xf32>", "tensor<8x4xf32>"
+    )
+    graph, plan = _plan(text.module(text.matmul(half, "%w"), text.matmul(half, "%w"), whole))
+    assert _nodes(plan) == [(0,), (1, 2), (1, 3)]
+    assert [(pair.producer, pair.consumer, pair.reader) for pair in plan.apart] == [(0, 1, 2), (0, 1, 3)]
+    write_plan(graph, plan)
+    told = stitch.APART.require(graph.function)
+    assert [list(ir.DenseI64ArrayAttr(entry["clusters"])) for entry in told] == [[0, 1], [0, 2]]
+    assert [list(ir.DenseI64ArrayAttr(entry["positions"])) for entry in told] == [[0, 0], [0, 0]]
 
 
 def test_a_kernel_takes_no_movement_that_only_another_one_needs() -> None:

@@ -53,16 +53,21 @@ def _plan(module: ir.Module, explorer: str) -> tuple[Graph, FusionPlan]:
 
 
 def _check_edges(graph: Graph, plan: FusionPlan) -> None:
-    """Every tensor between kernels has an entry that says why, and no other has."""
-    homes: dict[int, set[int]] = {}
+    """Every tensor that a kernel reads from another has an entry that says why, one for each kernel, and no other."""
+    homes: dict[int, list[int]] = {}
     for place, cluster in enumerate(plan.clusters):
         for node in cluster.nodes:
-            homes.setdefault(node, set()).add(place)
-    packed_apart = {(pair.producer, pair.consumer) for pair in plan.apart}
-    for node, sources in enumerate(graph.predecessors):
-        for source in sources:
-            if not homes[source] & homes[node]:
-                assert (source, node) in packed_apart
+            homes.setdefault(node, []).append(place)
+    between = [
+        (source, node, place)
+        for place, cluster in enumerate(plan.clusters)
+        for node in cluster.nodes
+        for source in {graph.producer[value] for value in graph.reads[node] if value in graph.producer}
+        if source not in cluster.nodes
+    ]
+    told = [(pair.producer, pair.consumer, homes[pair.reader][0]) for pair in plan.apart]
+    assert all(len(homes[pair.reader]) == 1 for pair in plan.apart)
+    assert sorted(set(told)) == sorted(between)
 
 
 def _check(seed: int, explorer: str) -> None:

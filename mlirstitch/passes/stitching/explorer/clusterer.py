@@ -8,7 +8,7 @@ from mlirstitch.passes.stitching.explorer.legality import Legality
 from mlirstitch.passes.stitching.explorer.partition import Partition
 from mlirstitch.passes.stitching.explorer.refine import Effort, Refinement
 from mlirstitch.passes.stitching.explorer.scorer import GraphScorer
-from mlirstitch.passes.stitching.fusion_plan import FusionPlan, in_several
+from mlirstitch.passes.stitching.fusion_plan import FusionPlan
 from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.passes.stitching.greedy import GreedyRun
 from mlirstitch.passes.stitching.judge import Judge, Limits
@@ -29,7 +29,7 @@ class BeamClusterer:
         sets = run.sets()
         greedy = run.finish(sets)
         # Of the sets, not of the plan: two that hold a node may share a pack, where it stands once.
-        hidden = in_several(sets.values())
+        hidden = run.hidden
         partition = Partition(graph, [sorted(nodes - hidden) for nodes in sets.values()])
         legality, scorer = Legality(graph, judge, hidden), GraphScorer(graph, target)
         called = {node for nodes in sets.values() if judge.routine(nodes) for node in nodes}
@@ -39,7 +39,7 @@ class BeamClusterer:
         if not refinement.changed:
             return greedy
         names = run.restart(partition.clusters.values())
-        explored = run.finish({name: set(legality.whole(run.contraction.members[name])) for name in names})
+        explored = run.finish(run.checked(legality.whole(run.contraction.members[name]) for name in names))
         return explored if _is_no_worse(explored, greedy, scorer) else greedy
 
 

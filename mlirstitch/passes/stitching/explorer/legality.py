@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from mlirstitch.passes.stitching.emittable import why_not_emitted, with_hidden
 from mlirstitch.passes.stitching.explorer.window import Window
 from mlirstitch.passes.stitching.fusion_plan import Rule
 from mlirstitch.passes.stitching.graph import Graph
@@ -40,15 +41,11 @@ class Legality:
                 self.asked += len(nodes)
         return self._answers[nodes]
 
+    def emits(self, window: Window, mask: int) -> bool:
+        """The code generator has a kernel for a set that is not refused: the last word, for what is to be taken."""
+        nodes = self.whole(window.members(mask))
+        return not why_not_emitted(self._graph, self._judge, nodes, self.hidden, free=False)
+
     def whole(self, nodes: Collection[int]) -> tuple[int, ...]:
         """The nodes and what a kernel for them computes for itself, ascending."""
-        if not self.hidden:
-            return tuple(sorted(nodes))
-        found = set(nodes)
-        stack = list(nodes)
-        while stack:
-            for source in self._graph.predecessors[stack.pop()]:
-                if source in self.hidden and source not in found:
-                    found.add(source)
-                    stack.append(source)
-        return tuple(sorted(found))
+        return with_hidden(self._graph, nodes, self.hidden)

@@ -128,7 +128,9 @@ class Refinement:
 
     def _is_legal(self, window: Window, parts: Parts | None) -> bool:
         """A kernel can compute every part; keys leave out where slices lie."""
-        return all(self._legality.refusal(window, mask_of(part)) is None for part in parts or ())
+        masks = [mask_of(part) for part in parts or ()]
+        legal = all(self._legality.refusal(window, mask) is None for mask in masks)
+        return legal and all(self._legality.emits(window, mask) for mask in masks)
 
     def _enclosed(self, numbers: Sequence[int]) -> list[int]:
         """The clusters of a window whose neighbours are all in it: a window around one of them shows nothing new."""
@@ -145,7 +147,8 @@ class Refinement:
         for plan in plans:
             found = tuple(sorted(tuple(places(pattern.mask)) for pattern in plan.patterns))
             cost = self._cost(window, found)
-            if cost != best and cost.kernels <= best.kernels and cost.bytes <= best.bytes:
+            is_better = cost != best and cost.kernels <= best.kernels and cost.bytes <= best.bytes
+            if is_better and all(self._legality.emits(window, mask_of(part)) for part in found):
                 best, chosen = cost, found
         return chosen
 
