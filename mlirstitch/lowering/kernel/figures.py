@@ -15,6 +15,9 @@ from mlirstitch.passes.stitching.cost.figures import ArgumentFigures, KernelFigu
 from mlirstitch.passes.stitching.template import Cluster, Schedule
 from mlirstitch.target import Target
 
+KEEPS_NAN = 80
+"""Compute capability (times ten) from which on there are minimum and maximum that keep NaN."""
+
 
 def try_figures(template: BodyTemplate, cluster: Cluster, schedule: Schedule, target: Target) -> KernelFigures:
     """Emit the kernel into a module that is thrown away, and count.
@@ -36,7 +39,9 @@ def figures_of(
     Counts are rounded, so that rounding errors of sums do not tell equal kernels apart.
     """
     blocks, threads = math.prod(schedule.grid), math.prod(schedule.block)
-    counter = KernelCounter(kernel, max(1, blocks), threads, visits)
+    counter = KernelCounter(
+        kernel, max(1, blocks), threads, visits, int(target.chip.removeprefix("sm_").rstrip("af")) < KEEPS_NAN
+    )
     if blocks:
         counter.count()
     moved = list(ir.DenseI64ArrayAttr(kernel.attributes["stitch.traffic"]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mlir import ir
 
-from mlirstitch.lowering.kernel.redundancy import is_constant
+from mlirstitch.lowering.kernel.redundancy import constant_of, is_constant
 
 Counts = Mapping[str, float]
 
@@ -79,6 +79,9 @@ _REMAINDER: Counts = {"float": 10, "integer": 3.5, "move": 1.5, "control": 4, "c
 _FLOAT_OPS = frozenset(
     f"arith.{name}" for name in ("addf", "subf", "mulf", "divf", "negf", "maximumf", "minimumf", "maxnumf", "minnumf")
 )
+_EXTREMA = frozenset(("arith.maximumf", "arith.minimumf"))
+_OLD_EXTREMUM: Counts = {"float": 1.7, "integer": 1, "move": 2}
+
 _HALVES_ALONE = frozenset(("arith.divf",))
 """Halves that are widened and rounded one by one."""
 
@@ -94,11 +97,12 @@ _SHUFFLES = frozenset(("gpu.shuffle", "nvvm.vote.sync"))
 INDEX_ARITHMETIC = 0.5
 """Of an addition or multiplication of indices."""
 
-INDEX_DIVISION = 1.5
-"""Of a division or remainder by a constant that is not folded."""
+INDEX_BITS: Counts = {"integer": 1}
+INDEX_DIVISION: Counts = {"integer": 4, "convert": 0.75}
+"""Of a division or remainder by a power of two, and by another constant."""
 
-PACKED = 16
-"""Bytes from which on an access moves packed 32-bit words, which narrow elements are taken out of."""
+PACKED_LANES = 8
+"""Halves of which an access moves two in a word, which they are taken out of."""
 
 WIDE_INTEGER = 1.3
 """Of an operation on integers of a tensor, moves to and from the width it is computed in included."""
@@ -133,10 +137,11 @@ class ValueKind:
         return self.lanes * -(-self.width // 8)
 
 
-def instructions_of(op: ir.Operation, uniform: bool = False) -> Counts:
+def instructions_of(op: ir.Operation, uniform: bool = False, old: bool = False) -> Counts:
     """PTX instructions that one execution of ``op`` takes, by class; accesses to memory are not counted here.
 
-    ``uniform``: the lanes of its result are all the same, and computed as one.
+    ``uniform``: the lanes of its result are all the same, and computed as one; ``old``: for a chip before sm_80, which
+    has no minimum and maximum that keep NaN.
     """
     name = op.name
     if name in ("arith.constant", "scf.yield") or not len(op.results):
@@ -152,6 +157,8 @@ def instructions_of(op: ir.Operation, uniform: bool = False) -> Counts:
         return _times(_function(op, kind), kind.lanes)
     if name == "arith.remf":
         return _times(_REMAINDER, kind.lanes)
+    if old and name in _EXTREMA and kind.width < 64:
+        return _times(_OLD_EXTREMUM, kind.lanes)
     if name in _FLOAT_OPS:
         return _float_arithmetic(name, kind)
     if name == "arith.cmpf":
@@ -162,7 +169,7 @@ def instructions_of(op: ir.Operation, uniform: bool = False) -> Counts:
     if name == "arith.select":
         return {"move": kind.lanes}
     if name.startswith("arith."):
-        return _integer_arithmetic(name, kind)
+        return _integer_arithmetic(op, name, kind)
     if name == "vector.from_elements" and kind.width < 32:
         return {"move": kind.lanes / 2}
     return _NOTHING
@@ -200,13 +207,17 @@ def _conversion(name: str, source: ValueKind, kind: ValueKind) -> Counts:
         return {"convert": 0.5 * kind.lanes}
     if name == "arith.truncf" and kind.width == 16:
         return {"convert": kind.lanes / 2 if kind.lanes > 1 else 1}
-    return {"convert": kind.lanes, "move": 0.5 * kind.lanes if source.width == 16 else 0}
+    unpacked = source.width == 16 and kind.lanes >= PACKED_LANES
+    return {"convert": kind.lanes, "move": 0.5 * kind.lanes if unpacked else 0}
 
 
-def _integer_arithmetic(name: str, kind: ValueKind) -> Counts:
+def _integer_arithmetic(op: ir.Operation, name: str, kind: ValueKind) -> Counts:
     divides = any(part in name for part in ("div", "rem"))
+    if kind.is_index and divides:
+        divisor = constant_of(op.operands[1])
+        return INDEX_BITS if divisor is not None and not divisor & (divisor - 1) else INDEX_DIVISION
     if kind.is_index:
-        return {"integer": kind.lanes * (INDEX_DIVISION if divides else INDEX_ARITHMETIC)}
+        return {"integer": INDEX_ARITHMETIC}
     if kind.width == 1:
         return {"integer": kind.lanes}
     return {"integer": kind.lanes * (1 if not divides else WIDE_INTEGER)}
@@ -218,10 +229,7 @@ def access_instructions(kind: ValueKind, space: str, stores: bool, merged: int =
     ``merged``: neighbouring accesses of later iterations that one instruction does.
     """
     requests = max(1, -(-kind.bytes // 16)) / merged
-    moves = 0.0
-    if kind.width < 32 and kind.bytes * merged >= PACKED and not stores:
-        moves = kind.bytes / 4
-    return {("store_" if stores else "load_") + space: requests, "move": moves}
+    return {("store_" if stores else "load_") + space: requests}
 
 
 def registers_of(kind: ir.Type) -> float:

@@ -9,7 +9,7 @@ of what is computed only once (``redundancy``).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -24,7 +24,7 @@ from mlirstitch.lowering.kernel.instruction_model import (
     registers_of,
 )
 from mlirstitch.lowering.kernel.loop_model import Advance, unrolling
-from mlirstitch.lowering.kernel.redundancy import Numbering, Placement, constant_of, is_constant, is_pure
+from mlirstitch.lowering.kernel.redundancy import BARRIERS, Numbering, Placement, constant_of, is_constant, is_pure
 from mlirstitch.lowering.kernel.warp_sample import Array, WarpSample
 from mlirstitch.passes.structured import defining_op
 
@@ -40,7 +40,6 @@ _VIEWS = frozenset(
         *("llvm.inttoptr", "arith.index_cast", "builtin.unrealized_conversion_cast", "nvvm.mapa"),
     )
 )
-_BARRIERS = frozenset(("gpu.barrier", "nvvm.barrier", "nvvm.cluster.arrive", "nvvm.cluster.wait"))
 _LOOPS = frozenset(("scf.for", "scf.while"))
 _FENCES = frozenset(("llvm.fence", "nvvm.membar"))
 
@@ -53,6 +52,9 @@ ITERATION: Counts = {"integer": 2, "control": 1}
 """Each time a loop comes around: advancing the counter, comparing, branching."""
 
 BRANCH: Counts = {"control": 1}
+
+SCALING: Counts = {"integer": 0.5}
+"""From an element's number to its bytes, where that is not part of the arithmetic before."""
 
 WIDEST = 16
 """Bytes of the widest access."""
@@ -104,6 +106,7 @@ class KernelCounter:
     """Walks one kernel.
 
     Attributes:
+        old: the chip is older than sm_80.
         instructions: warp instructions of the whole launch by class.
         sectors: 32-byte sectors of all requests to each argument, by its number.
         waits: how often warps wait for global memory: once for all loads between two barriers.
@@ -113,12 +116,14 @@ class KernelCounter:
     blocks: int
     threads: int
     visits: Visits
+    old: bool = False
     instructions: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     sectors: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     waits: float = 0.0
     _bases: set[tuple[ir.Block, ir.Value, int | None]] = field(default_factory=set)
-    _moved_down: dict[ir.Block, list[Counts]] = field(default_factory=lambda: defaultdict(list))
+    _moved_down: dict[ir.Block, list[Callable[[Flow], None]]] = field(default_factory=lambda: defaultdict(list))
     _loops: list[_Loop] = field(default_factory=list)
+    _scaled: set[tuple[int, int]] = field(default_factory=set)
     _static: set[ir.Value] = field(default_factory=set)
     _stored: set[tuple[ir.Value, int | None, int, int]] = field(default_factory=set)
     _wait: float = 0.0
@@ -151,8 +156,8 @@ class KernelCounter:
 
     def _block(self, block: ir.Block, flow: Flow) -> None:
         self._finish_accesses()
-        for counts in self._moved_down.pop(block, ()):
-            self._add(counts, flow)
+        for count in self._moved_down.pop(block, ()):
+            count(flow)
         with self._numbering.scope():
             self._ops(block, flow)
         self._finish_accesses()
@@ -182,12 +187,12 @@ class KernelCounter:
                 self._block(region.blocks[0], flow)
             self._add(ITERATION, flow)
         elif name in _LOADS:
-            self._access(op, op.operands[0], op.results[0].type, stores=False, flow=flow)
+            self._load(op, flow)
         elif name in _STORES:
             self._access(op, op.operands[1], op.operands[0].type, stores=True, flow=flow)
         elif name in _ATOMICS:
             self._atomic(op, flow)
-        elif name in _BARRIERS:
+        elif name in BARRIERS:
             self._finish_accesses()
             self._stored.clear()
             self._add({"barrier": 1}, flow)
@@ -198,12 +203,12 @@ class KernelCounter:
 
     def _value(self, op: ir.Operation, flow: Flow) -> None:
         """Count an op that computes, where it is computed."""
-        counts = instructions_of(op, bool(op.results) and self._numbering.is_uniform(op.results[0]))
+        counts = instructions_of(op, self._numbering.is_uniform(op.results[0]), self.old) if op.results else {}
         block = self._placement.block.get(op, op.block)
         if self._loops and (self._loops[-1].advance.is_fixed(op) or self._loops[-1].advance.is_advanced(op)):
             self._add(counts, self._loops[-1].before)
         elif block != op.block:
-            self._moved_down[block].append(counts)
+            self._moved_down[block].append(lambda inner: self._add(counts, inner))
         else:
             self._add(counts, flow)
 
@@ -224,7 +229,9 @@ class KernelCounter:
             # average over all threads.
             typical = self._calibration(body, op.block, flow, each)
             inner = Flow(flow.times * each.max(axis=1) * typical, flow.mask & (each > 0))
-            trips = int(each.max()) if all(self._is_static(value) for value in list(op.operands)[:3]) else None
+            static = all(self._is_static(value) for value in list(op.operands)[:3])
+            always = low.size == high.size == step.size == 1 and self._share(body, op.block) == each.max()
+            trips = int(each.max()) if static or always else None
         unrolled = unrolling(self._size(body), trips, self._contains(body, _LOOPS))
         if unrolled.whole:
             self._static.add(body.arguments[0])
@@ -233,7 +240,7 @@ class KernelCounter:
             self._add({"move": 1 + self._moves(list(op.operands)[3:])}, flow)
         advance = Advance(unrolled)
         advance.enter(op)
-        self._loops.append(_Loop(flow, advance, self._contains(body, _BARRIERS)))
+        self._loops.append(_Loop(flow, advance, self._contains(body, BARRIERS)))
         self._block(body, inner)
         self._loops.pop()
 
@@ -302,6 +309,16 @@ class KernelCounter:
 
     # Memory ---------------------------------------------------------------------------------------------------------
 
+    def _load(self, op: ir.Operation, flow: Flow) -> None:
+        def count(flow: Flow) -> None:
+            self._access(op, op.operands[0], op.results[0].type, stores=False, flow=flow)
+
+        block = self._placement.block.get(op, op.block)
+        if block == op.block:
+            count(flow)
+        else:
+            self._moved_down[block].append(count)
+
     def _access(self, op: ir.Operation, memory: ir.Value, kind: ir.Type, stores: bool, flow: Flow) -> None:
         value = ValueKind.of(kind)
         shared = _is_shared(memory.type)
@@ -319,6 +336,9 @@ class KernelCounter:
         if (op.block, memory, base) not in self._bases:
             self._bases.add((op.block, memory, base))
             self._address(index, flow)
+            if base is not None and (base, value.width) not in self._scaled:
+                self._scaled.add((base, value.width))
+                self._add(SCALING, self._loops[-1].before if self._loops else flow)
         access = _Access(
             value, stores, shared, None if argument is None else self._arguments.get(argument), element, offset, flow
         )

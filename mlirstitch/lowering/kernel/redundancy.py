@@ -17,6 +17,7 @@ from mlir import ir
 from mlirstitch.passes.structured import defining_op
 
 LOADS = frozenset(("memref.load", "vector.load"))
+BARRIERS = frozenset(("gpu.barrier", "nvvm.barrier", "nvvm.cluster.arrive", "nvvm.cluster.wait"))
 _PURE = ("arith.", "math.", "vector.", "llvm.intr.", "gpu.thread_id", "gpu.block_id")
 _IMPURE = frozenset(("vector.store", "vector.load"))
 _COMMUTATIVE = frozenset(
@@ -53,8 +54,8 @@ class Placement:
 
     Attributes:
         live: ops whose results are used, or that do something.
-        block: for a live op that computes a value, the innermost block around all its users that is reached from the
-            op without entering a loop; the op is moved down there.
+        block: for a live op that computes or loads a value, the innermost block around all its users that is reached
+            from the op without entering a loop; the op is moved down there. Loads are not moved past barriers.
     """
 
     live: set[ir.Operation] = field(default_factory=set)
@@ -62,6 +63,8 @@ class Placement:
     _users: dict[ir.Value, ir.Block] = field(default_factory=dict)
     _paths: dict[ir.Block, tuple[ir.Block, ...]] = field(default_factory=dict)
     _repeated: set[ir.Block] = field(default_factory=set)
+    _barriers: int = 0
+    _behind: dict[ir.Value, int] = field(default_factory=dict)
 
     @staticmethod
     def of(kernel: ir.Operation) -> Placement:
@@ -88,9 +91,13 @@ class Placement:
         if not users and (is_pure(op) or op.name in LOADS):
             return
         self.live.add(op)
-        if is_pure(op):
+        if op.name in BARRIERS:
+            self._barriers += 1
+        loads = op.name in LOADS and self._behind[op.results[0]] == self._barriers
+        if is_pure(op) or loads:
             block = self.block[op] = self._down(block, users)
         for operand in op.operands:
+            self._behind[operand] = self._barriers
             known = self._users.get(operand, block)
             self._users[operand] = known if known == block else self._around(known, block)
 

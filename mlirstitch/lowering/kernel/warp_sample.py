@@ -17,8 +17,8 @@ WARP = 32
 SECTOR = 32
 """Bytes of a sector."""
 
-LEAST_BLOCKS, MOST_BLOCKS = 4, 16
-MOST_WARPS = 64
+LEAST_BLOCKS, MOST_BLOCKS = 4, 64
+MOST_WARPS = 128
 """Sampled blocks; more than the least only as long as they have few warps."""
 
 Array = np.ndarray[Any, Any]
