@@ -35,6 +35,7 @@ COORDINATE, ALL_GATHER, ALL_REDUCE = "dist.coordinate", "dist.all_gather", "dist
 REDUCE_SCATTER, ALL_TO_ALL, SEND, RECV = "dist.reduce_scatter", "dist.all_to_all", "dist.send", "dist.recv"
 COLLECTIVES = (ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL)
 
+# An IRDL value that two operands name constrains them to be equal, so that each has its own.
 _DEFINITION = """
 irdl.dialect @dist {
   irdl.operation @coordinate {
@@ -44,39 +45,44 @@ irdl.dialect @dist {
     irdl.results(place: %index)
   }
   irdl.operation @all_gather {
-    %tensor = irdl.base "!builtin.tensor"
+    %part = irdl.base "!builtin.tensor"
+    %whole = irdl.base "!builtin.tensor"
     %array = irdl.base "#builtin.array"
     %integer = irdl.base "#builtin.integer"
     irdl.attributes {"axes" = %array, "dim" = %integer}
-    irdl.operands(part: %tensor)
-    irdl.results(whole: %tensor)
+    irdl.operands(part: %part)
+    irdl.results(whole: %whole)
   }
   irdl.operation @all_reduce {
-    %tensor = irdl.base "!builtin.tensor"
+    %part = irdl.any
+    %whole = irdl.any
     %array = irdl.base "#builtin.array"
     %string = irdl.base "#builtin.string"
     irdl.attributes {"axes" = %array, "combiner" = %string}
-    irdl.operands(parts: variadic %tensor)
-    irdl.results(whole: variadic %tensor)
+    irdl.operands(parts: variadic %part)
+    irdl.results(whole: variadic %whole)
   }
   irdl.operation @reduce_scatter {
-    %tensor = irdl.base "!builtin.tensor"
+    %part = irdl.base "!builtin.tensor"
+    %share = irdl.base "!builtin.tensor"
     %array = irdl.base "#builtin.array"
     %string = irdl.base "#builtin.string"
     %integer = irdl.base "#builtin.integer"
     %parts = irdl.base "#builtin.dense_array"
     irdl.attributes {"axes" = %array, "combiner" = %string, "dim" = %integer, "parts" = %parts}
-    irdl.operands(part: %tensor)
-    irdl.results(share: %tensor)
+    irdl.operands(part: %part)
+    irdl.results(share: %share)
   }
   irdl.operation @all_to_all {
-    %tensor = irdl.base "!builtin.tensor"
+    %part = irdl.base "!builtin.tensor"
+    %share = irdl.base "!builtin.tensor"
     %array = irdl.base "#builtin.array"
-    %integer = irdl.base "#builtin.integer"
+    %split_dim = irdl.base "#builtin.integer"
+    %concat_dim = irdl.base "#builtin.integer"
     %parts = irdl.base "#builtin.dense_array"
-    irdl.attributes {"axes" = %array, "split_dim" = %integer, "concat_dim" = %integer, "parts" = %parts}
-    irdl.operands(part: %tensor)
-    irdl.results(share: %tensor)
+    irdl.attributes {"axes" = %array, "split_dim" = %split_dim, "concat_dim" = %concat_dim, "parts" = %parts}
+    irdl.operands(part: %part)
+    irdl.results(share: %share)
   }
   irdl.operation @send {
     %tensor = irdl.base "!builtin.tensor"

@@ -195,12 +195,18 @@ class _DeviceProgram:
             tuple(self._box(self._buffer(buffer)) for buffer in task.reads),
             tuple(self._box(self._buffer(buffer)) for buffer in task.writes),
             lambda loop: build.index_value(firsts[loop], op.location),
+            lambda number, dim: self._start(task.reads[number], dim, op.location),
             self._scalar,
             frozenset(loop for loop, first in enumerate(firsts) if first.steps),
         )
         with op.location:
             results = localize(op, part)
         self.values.update(zip(task.writes, results, strict=True))
+
+    def _start(self, buffer: int, dim: int, location: ir.Location) -> ir.Value | None:
+        """Where the part that this device has of a dim starts; None if that is 0 on every device."""
+        first = self._first(self._buffer(buffer), dim)
+        return build.index_value(first, location) if first.steps or first.constant else None
 
     def _scalar(self, value: ir.Value) -> ir.Value:
         """A scalar of the function, which every device computes for itself."""

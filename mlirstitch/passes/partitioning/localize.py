@@ -42,6 +42,7 @@ class LocalPart:
         boxes: which part of the tensor each of them is.
         results: the part of every result.
         offset: see :data:`Offset`.
+        start: builds the first position of an operand's box along a dim, likewise; None if it is 0 everywhere.
         scalar: gives a scalar of the whole function as one of the device's, at the current insertion point.
         moving: loops whose first place differs between the devices that share the program.
     """
@@ -51,6 +52,7 @@ class LocalPart:
     boxes: tuple[Box, ...]
     results: tuple[Box, ...]
     offset: Offset
+    start: Callable[[int, int], ir.Value | None]
     scalar: Callable[[ir.Value], ir.Value]
     moving: frozenset[int] = frozenset()
 
@@ -162,7 +164,8 @@ def _shift_indices(clone: ir.Operation, part: LocalPart) -> None:
         loop = ir.IntegerAttr(inner.attributes["dim"]).value
         if part.loops[loop][0] == 0 and loop not in part.moving:
             continue
-        offset = part.offset(loop)
+        with ir.InsertionPoint(clone):
+            offset = part.offset(loop)
         with ir.InsertionPoint.after(inner):
             shifted = ir.Operation.create(
                 "arith.addi", results=[inner.result.type], operands=[inner.result, offset], loc=inner.location
@@ -179,13 +182,13 @@ def _replace_captured(clone: ir.Operation, reads: Sequence[Read], part: LocalPar
         if inner.name != "tensor.extract" or inner.operands[0] not in captured:
             continue
         number = captured[inner.operands[0]]
-        for dim, (low, _) in enumerate(part.boxes[number]):
-            if low:
+        for dim in range(len(part.boxes[number])):
+            with ir.InsertionPoint(clone):
+                start = part.start(number, dim)
+            if start is not None:
                 with ir.InsertionPoint(inner):
-                    index = ir.IndexType.get()
-                    start = build_constant(ir.IntegerAttr.get(index, low), index, inner.location)
                     moved = ir.Operation.create(
-                        "arith.subi", results=[index], operands=[inner.operands[1 + dim], start], loc=inner.location
+                        "arith.subi", [start.type], [inner.operands[1 + dim], start], loc=inner.location
                     )
                 inner.operands[1 + dim] = moved.result
         inner.operands[0] = part.operands[number]

@@ -190,9 +190,10 @@ class _Materializer:
             if candidate.mesh == mesh and candidate.layout == wanted:
                 return candidate
         tensor = self.graph.values[value]
+        whole = [h for h in here if h.layout.covers_once(tensor.shape)] or here[:1]
         found = [
             (self._converter(h.mesh, mesh).convert(h.layout, wanted, tensor.shape, tensor.element_bytes), h)
-            for h in here
+            for h in whole  # a window that was cut out may leave out what is wanted now
         ]
         _, current = min(found, key=lambda pair: pair[0].seconds)
         for through in (*self._before_time_ends(value, current.layout, wanted), wanted):
