@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlirstitch.driver.report.library_text import epilogue_text
 from mlirstitch.driver.report.summary import summarise, touches
 from mlirstitch.runtime.bundle import Bundle, read_bundle
-from mlirstitch.runtime.program import Copy, Launch, Program, Step
+from mlirstitch.runtime.program import Copy, Launch, LibraryCall, Program, Step
 from mlirstitch.target import Target
 
 
@@ -20,7 +21,8 @@ class Kernel:
 
     ``form`` is the template, "library" or "copy"; ``cluster`` names the cluster function in the compiler's report.
     ``bytes`` counts each argument once per launch, ``moved`` is what the launches load and store; both are sums over
-    the launches. ``source`` lists the user's lines in order of first appearance.
+    the launches. ``epilogue`` is what a library routine stores instead of the bare product, or "". ``source`` lists the
+    user's lines in order of first appearance.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Kernel:
     block: tuple[int, int, int]
     bytes: int
     moved: int
+    epilogue: str
     source: tuple[str, ...]
 
 
@@ -64,6 +67,7 @@ def _kernel(name: str, steps: Sequence[Step]) -> Kernel:
         block=launch.block if launch else (0, 0, 0),
         bytes=sum(touch.bytes for touch in touched),
         moved=sum(touch.moved for touch in touched),
+        epilogue=epilogue_text(first) if isinstance(first, LibraryCall) else "",
         source=tuple(dict.fromkeys(line for step in steps for line in step.source)),
     )
 

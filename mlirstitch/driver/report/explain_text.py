@@ -118,6 +118,8 @@ def _kernel_lines(
         calls = [cluster for cluster in clusters if cluster["function"] == kernel.cluster]
         if calls and len(calls[0]["ops"]) > 1:
             yield f"      ops    {_listed([op['label'] for op in calls[0]['ops']], _SHOWN_OPS)}"
+        if kernel.epilogue:
+            yield f"      stores {kernel.epilogue}"
         if calls and calls[0].get("parts"):
             yield f"      parts  {_listed(part_texts(calls[0]), _SHOWN_LINES)}"
         if calls and calls[0].get("tuned"):

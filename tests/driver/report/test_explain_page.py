@@ -23,6 +23,7 @@ from mlirstitch.driver.report.page import render as page_module
 from mlirstitch.driver.report.page.picture import Box, Line, draw
 from mlirstitch.driver.report.page.render import explain_html, render
 from mlirstitch.driver.report.page.view import page_data
+from mlirstitch.driver.report.quantities import byte_size, seconds
 from mlirstitch.driver.report.why import all_ops, all_pairs
 from mlirstitch.driver.report.why_text import why_text
 from mlirstitch.runtime.bundle import Bundle
@@ -97,8 +98,28 @@ def test_kernels_show_their_whole_code() -> None:
 def test_what_the_templates_say_is_on_the_page() -> None:
     details = [pair.detail for pair in all_pairs(bundle("swin_block").report) if pair.detail]
     assert details
-    listed = {text_of(item) for item in parsed(page("swin_block")).iter("li")}
-    assert {answer for detail in details for answer in detail.split("; ")} <= listed
+    (shown,) = (text_of(part) for part in parsed(page("swin_block")).iter("section") if part.get("id") == "apart")
+    assert all(answer in shown for detail in details for answer in detail.split("; "))
+
+
+def test_library_calls_show_what_they_store_and_the_order_of_dims() -> None:
+    text = text_of(parsed(page("bert_layer")))
+    assert "matmul: stores product + addend + bias" in text
+    assert "[m, k] x [n, k] -> [m, n]" in text
+
+
+def test_totals_before_and_after_have_launches_bytes_and_time() -> None:
+    report = bundle("bert_layer").report
+    (totals,) = (part for part in parsed(page("bert_layer")).iter("section") if part.get("id") == "totals")
+    for name, shown in (("launches", str), ("bytes", byte_size), ("predicted_seconds", seconds)):
+        assert 0 < report[name] < report[f"{name}_before"]
+        assert shown(report[name]) in text_of(totals)
+        assert shown(report[f"{name}_before"]) in text_of(totals)
+
+
+def test_every_kernel_of_ours_has_a_predicted_time_and_registers() -> None:
+    for cluster in bundle("bert_layer").report["clusters"]:
+        assert bool(cluster["registers"]) is bool(cluster["predicted_seconds"]) is not bool(cluster["library"])
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -11,12 +11,13 @@ from typing import Any
 from mlirstitch.driver.bench.ptx_figures import figures_of, kernel_texts
 from mlirstitch.driver.report.explain import Kernel, kernels
 from mlirstitch.driver.report.explain_text import CONSTANTS, constants_text, tuned_text
+from mlirstitch.driver.report.library_text import epilogue_text, operand_texts, order_text
 from mlirstitch.driver.report.page.picture import Box, Line, Picture, draw
 from mlirstitch.driver.report.quantities import byte_size, count, seconds
 from mlirstitch.driver.report.summary import summarise
-from mlirstitch.driver.report.why import Op, Pair, all_ops, all_pairs
+from mlirstitch.driver.report.why import LIVES_IN, Op, Pair, all_ops, all_pairs
 from mlirstitch.runtime.bundle import Bundle
-from mlirstitch.runtime.program import Launch, Step
+from mlirstitch.runtime.program import Launch, LibraryCall, Step
 from mlirstitch.target import Target
 
 _LOC = re.compile(r"\t\.loc\s+\d+ (\d+) \d+.*")
@@ -213,6 +214,7 @@ def _clusters(
     hues: Mapping[str, int],
 ) -> Iterator[ClusterView]:
     launches = {step.stitch_cluster: step.kernel for step in steps if isinstance(step, Launch)}
+    calls = {step.stitch_cluster: step for step in steps if isinstance(step, LibraryCall)}
     by_cluster: dict[int, list[Op]] = {}
     for op in ops:
         by_cluster.setdefault(op.cluster, []).append(op)
@@ -235,8 +237,8 @@ def _clusters(
             style=style,
             hue=hues[cluster["function"]],
             kernel=launches.get(cluster["function"], ""),
-            badges=tuple(_badges(cluster, compute)),
-            facts=tuple(_cluster_facts(cluster)),
+            badges=tuple(_badges(cluster, compute, calls.get(cluster["function"]))),
+            facts=(*_call_facts(calls.get(cluster["function"])), *_cluster_facts(cluster)),
             ops=tuple(
                 (op, entry["kind"], _lives_in(op, entry["scheme"], inside.get(number, ()), read_by.get(number, ())))
                 for op, entry in zip(members, cluster["ops"], strict=True)
@@ -249,15 +251,18 @@ def _clusters(
 
 
 def _lives_in(op: Op, scheme: str, inside: Sequence[Pair], read_by: Sequence[Pair]) -> tuple[str, ...]:
-    """Schemes of an op's value for readers in its kernel; "memory" if others read it, or the caller."""
-    found = dict.fromkeys([scheme] if scheme else [pair.rule for pair in inside if pair.producer == op])
+    """Schemes of an op's value for readers in its kernel ("library": inside a routine); "memory" if others read it."""
+    own = [pair.rule if pair.rule in LIVES_IN else "library" for pair in inside if pair.producer == op]
+    found = dict.fromkeys([scheme] if scheme else own)
     if not found or any(pair.producer == op for pair in read_by):
         found["memory"] = None
     return tuple(found)
 
 
-def _badges(cluster: Mapping[str, Any], compute: bool) -> Iterator[str]:
+def _badges(cluster: Mapping[str, Any], compute: bool, call: LibraryCall | None) -> Iterator[str]:
     yield f"library {cluster['library']}" if cluster["library"] else cluster["template"]
+    if call is not None and epilogue_text(call):
+        yield epilogue_text(call)
     if compute and not cluster["library"]:
         yield "contraction"
     yield count(len(cluster["ops"]), "op")
@@ -266,11 +271,18 @@ def _badges(cluster: Mapping[str, Any], compute: bool) -> Iterator[str]:
         yield seconds(cluster["predicted_seconds"])
 
 
+def _call_facts(call: LibraryCall | None) -> Iterator[tuple[str, str]]:
+    """What a library call stores, and which operands it addresses in place."""
+    if call is not None:
+        yield "library", f"{call.routine}: stores {epilogue_text(call) or 'product'}"
+        if order_text(call):
+            yield "dims in memory", order_text(call)
+        yield from operand_texts(call)
+
+
 def _cluster_facts(cluster: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     moved = cluster["bytes_read"] + cluster["bytes_written"]
-    if cluster["library"]:
-        yield "library", cluster["library"]
-    else:
+    if not cluster["library"]:
         yield "schedule", _schedule(cluster)
         parameters = ", ".join(f"{name} {value}" for name, value in sorted(cluster.get("parameters", {}).items()))
         if parameters:
@@ -388,6 +400,8 @@ def _kernel_facts(kernel: Kernel, launch: Launch | None, ptx: str) -> Iterator[t
         yield "cooperative", "all blocks run at the same time"
     if launch is not None and launch.thread_block_cluster != (1, 1, 1):
         yield "thread-block clusters", f"{_product(launch.thread_block_cluster)} blocks"
+    if kernel.epilogue:
+        yield "stores", kernel.epilogue
     yield "bytes", f"{byte_size(kernel.bytes)} touched, {byte_size(kernel.moved)} moved, in all launches"
     if ptx:
         figures = figures_of(ptx)
