@@ -101,6 +101,9 @@ class LayoutSearch:
     exchange_cost: Callable[[State, State], Charge]
     move_cost: Callable[[int], Charge] = lambda size: Charge()
 
+    def __post_init__(self) -> None:
+        self._common = [self._common_axes(dim) for dim in range(len(self.dims))]
+
     def path(self) -> list[tuple[State, Edge]]:
         """The steps, each with the state before it. Raises :class:`PlanError` if there is no way."""
         best: dict[State, float] = {self.start: 0.0}
@@ -218,7 +221,7 @@ class LayoutSearch:
         wanted_kind, wanted = self.goal.dims[dim]
         return wanted[: len(axes)] == axes and self.dims[dim].same(kind, wanted_kind, self._number(axes))
 
-    def _common(self, dim: int) -> int:
+    def _common_axes(self, dim: int) -> int:
         """How many of the first axes of a dim both layouts have, with the same parts: they stay where they are."""
         kind, axes = self.start.dims[dim]
         return max((n for n in range(1, len(axes) + 1) if self._settled(dim, kind, axes[:n])), default=0)
@@ -306,7 +309,7 @@ class LayoutSearch:
 
     def _gathers(self, state: State, cost: LinkCost, times: int) -> Iterator[Edge]:
         for dim, (kind, axes) in enumerate(state.dims):
-            for count in range(1, len(axes) + 1 - self._common(dim)):
+            for count in range(1, len(axes) + 1 - self._common[dim]):
                 kept, gone = axes[:-count], axes[-count:]
                 if self.axes[gone[0]].time:
                     break
@@ -317,7 +320,7 @@ class LayoutSearch:
 
     def _all_to_alls(self, state: State, cost: LinkCost, size: int, times: int) -> Iterator[Edge]:
         for dim, (kind, axes) in enumerate(state.dims):
-            for count in range(1, len(axes) + 1 - self._common(dim)):
+            for count in range(1, len(axes) + 1 - self._common[dim]):
                 kept, gone = axes[:-count], axes[-count:]
                 if self.axes[gone[0]].time:
                     break

@@ -34,8 +34,9 @@ GRIDS = [
     pytest.param(Mesh.of(a=2, b=2), {}, (1, 3), id="2x2, empty parts"),
     pytest.param(Mesh.of(a=2, b=3), {}, (5, 7), id="2x3, uneven"),
     pytest.param(Mesh.of(a=2), {"t": 3}, (5, 7), id="2 devices in time"),
-    pytest.param(Mesh.of(a=2, b=2), {"t": 2}, (5,), id="2x2 in time"),
-    pytest.param(Mesh.of(a=2), {"t": 2, "u": 2}, (7,), id="two axes of time"),
+    pytest.param(Mesh.of(a=2, b=2), {"t": 2}, (5,), id="2x2 in time", marks=pytest.mark.slow),
+    pytest.param(Mesh.of(a=2), {"t": 2, "u": 2}, (7,), id="two axes of time", marks=pytest.mark.slow),
+    pytest.param(Mesh.of(a=2, b=2, c=2), {}, (6,), id="2x2x2", marks=pytest.mark.slow),
 ]
 
 
@@ -72,7 +73,7 @@ def test_sends_and_receives_give_the_same_for_every_pair(shape: tuple[int, ...])
 
 
 @pytest.mark.parametrize("element_bytes", [4, 4 * 10**6])
-@pytest.mark.parametrize("mesh", [Mesh.of(a=2, b=2), Mesh((("a", 2), ("b", 2)), (0, 8, 1, 9))], ids=str)
+@pytest.mark.parametrize("mesh", [Mesh.of(a=2, b=2), Mesh((("a", 2), ("b", 2)), (0, 8, 1, 9))], ids=["host", "hosts"])
 def test_nothing_costs_more_than_gathering_all_or_than_sends(mesh: Mesh, element_bytes: int):
     shape = (4, 6)
     converter, cost = on_one(mesh), LinkCost(mesh, LINKS)

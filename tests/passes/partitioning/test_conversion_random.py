@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_harness import judge, on_one
@@ -55,11 +56,9 @@ def questions(draw: st.DrawFn):
     return mesh, time, LINKS[links].override(devices_per_host=hosts), source, wanted, shape
 
 
-@given(questions(), st.integers(0, 5), st.sampled_from([1, 4, 10**6]))
-@settings(max_examples=150, deadline=None, derandomize=True)
-def test_random_layouts_are_converted(
+def judge_and_repeat(
     question: tuple[Mesh, dict[str, int], Links, Layout, Layout, tuple[int, ...]], seed: int, element_bytes: int
-):
+) -> None:
     mesh, time, links, source, wanted, shape = question
     converter = on_one(mesh, time, links)
     conversion = judge(converter, source, wanted, shape, seed=seed, element_bytes=element_bytes)
@@ -70,3 +69,23 @@ def test_random_layouts_are_converted(
         assert step.seconds >= 0
         assert step.times >= 1
         assert (step.bytes == 0) or cost.group(mesh.names).size > 1
+
+
+CASES = given(questions(), st.integers(0, 5), st.sampled_from([1, 4, 10**6]))
+
+
+@CASES
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_random_layouts_are_converted(
+    question: tuple[Mesh, dict[str, int], Links, Layout, Layout, tuple[int, ...]], seed: int, element_bytes: int
+):
+    judge_and_repeat(question, seed, element_bytes)
+
+
+@pytest.mark.slow
+@CASES
+@settings(max_examples=2000, deadline=None, derandomize=True)
+def test_many_random_layouts_are_converted(
+    question: tuple[Mesh, dict[str, int], Links, Layout, Layout, tuple[int, ...]], seed: int, element_bytes: int
+):
+    judge_and_repeat(question, seed, element_bytes)
