@@ -100,7 +100,8 @@ class GreedyRun:
         self.hidden = found.hidden
         self.cuts += found.cuts
         own = [tuple(node for node in nodes if node not in self.hidden) for nodes in found.sets]
-        if any(self.contraction.members.get(self.contraction.owner[mine[0]]) != list(mine) for mine in own):
+        clusters = [tuple(self.contraction.members[self.contraction.owner[mine[0]]]) for mine in own]
+        if self.hidden or clusters != own:  # hidden nodes are clusters of the old one, as if in the way
             self.restart(own)
         return {self.contraction.owner[mine[0]]: set(nodes) for mine, nodes in zip(own, found.sets, strict=True)}
 

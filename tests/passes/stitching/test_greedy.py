@@ -131,6 +131,7 @@ def test_every_kernel_that_computes_a_movement_for_itself_tells_why_it_reads_its
     graph, plan = _plan(text.module(text.matmul(half, "%w"), text.matmul(half, "%w"), whole))
     assert _nodes(plan) == [(0,), (1, 2), (1, 3)]
     assert [(pair.producer, pair.consumer, pair.reader) for pair in plan.apart] == [(0, 1, 2), (0, 1, 3)]
+    assert {pair.rule for pair in plan.apart} == {Rule.RECOMPUTE}  # no third kernel is between
     write_plan(graph, plan)
     told = stitch.APART.require(graph.function)
     assert [list(ir.DenseI64ArrayAttr(entry["clusters"])) for entry in told] == [[0, 1], [0, 2]]
