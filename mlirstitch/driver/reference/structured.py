@@ -93,10 +93,10 @@ class StructuredEvaluator:
             acc for i, acc in enumerate(self.item.accumulators) if self.item.reduced_loops(i)
         }  # membership only, never iterated
 
-    def run(self) -> list[np.ndarray]:
-        """The op's results."""
+    def run(self, part: Space | None = None) -> list[np.ndarray]:
+        """The op's results. With a part of the iteration space, inits stay where no point of it writes."""
         extents = loop_extents(self.item.maps, [a.shape for a in self.operands])
-        self._split(Space((0,) * len(extents), extents))
+        self._split(Space((0,) * len(extents), extents) if part is None else part)
         return self.outputs
 
     def _split(self, space: Space) -> None:
