@@ -334,6 +334,11 @@ def cache_command(info: bool, clear: bool, cache: str | None) -> None:
     "--compile-time", is_flag=True, help="Measure instead how long linalg to PTX takes: without cache, with it, edited."
 )
 @click.option(
+    "--cost-models",
+    is_flag=True,
+    help="Compare instead how the latency evaluator and the emulated device rank schedules; takes --target and --json.",
+)
+@click.option(
     "--json", "json_path", type=FilePath(), metavar="FILE|-", help="Write the rows as JSON; to stdout, if it is -."
 )
 @click.option("--timeout", type=float, default=900.0, show_default=True, metavar="SECONDS", help="Limit per workload.")
@@ -343,6 +348,7 @@ def bench_command(
     workloads: str,
     kernels: bool,
     compile_time: bool,
+    cost_models: bool,
     check: bool,
     json_path: str | None,
     **settings: Any,
@@ -352,7 +358,7 @@ def bench_command(
     With --kernels, measure generated PTX instead: registers, statements, shuffles, barriers, memory; with
     --compile-time, how long compiling takes, on a machine that does nothing else. The columns are
     defined in docs/bench.md and docs/kernels.md. Exit code 1 if a row is not ok, a kernel is over its bar, or with
-    --check a row does not keep a bound.
+    --check a row does not keep a bound. With --cost-models, see docs/cost-models.md.
 
     \b
     Examples:
@@ -361,11 +367,26 @@ def bench_command(
       mlirstitch bench --size real --compile-only --check
       mlirstitch bench --kernels --json kernels.json
       mlirstitch bench --compile-time --workloads bert_base --size real
+      mlirstitch bench --cost-models
     """
-    if kernels:
-        for name in ("workloads", "compile_time", "check", *settings):
+
+    def refuse_others(reason: str, *names: str) -> None:
+        for name in names:
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--kernels measures a fixed set of kernels: leave out {flag_of(name)}")
+                raise click.UsageError(f"{reason}: leave out {flag_of(name)}")
+
+    if cost_models:
+        others = (name for name in settings if name != "target")
+        refuse_others(
+            "--cost-models measures a fixed set of clusters", "workloads", "kernels", "compile_time", "check", *others
+        )
+        from mlirstitch.driver.bench.cost_models import run_cost_model_benchmark
+
+        if not all(row.holds for row in run_cost_model_benchmark(settings["target"], json_path)):
+            sys.exit(1)
+        return
+    if kernels:
+        refuse_others("--kernels measures a fixed set of kernels", "workloads", "compile_time", "check", *settings)
         from mlirstitch.driver.bench.kernels import run_kernel_benchmark
 
         if not all(row["ok"] for row in run_kernel_benchmark(json_path)):

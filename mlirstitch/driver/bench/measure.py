@@ -109,10 +109,11 @@ def _run(measured: Measured, compiled: Compiled, workload: Workload, request: Be
     reasons = []
     if not worst.allowed:
         reasons.append(f"error {worst.compiled:.2e} is above {EAGER_FACTOR:g} times eager's {worst.eager:.2e}")
-    if counted != predicted:
-        reasons.append(
-            f"predicted {predicted} bytes, counted {counted} ({_mispredicted(compiled.launch_plan, report)})"
-        )
+    wrong = mispredicted(compiled.launch_plan, report)
+    if wrong or counted != predicted:
+        first = next((f"{kernel}, {detail}" for kernel, detail in wrong.items()), "in sum")
+        more = f", and {len(wrong) - 1} more kernels" if len(wrong) > 1 else ""
+        reasons.append(f"predicted {predicted} bytes, counted {counted} ({first}{more})")
     return replace(
         measured,
         status="wrong" if reasons else "ok",
@@ -139,8 +140,8 @@ def _global_bytes(counters: Mapping[str, Any]) -> int:
     return counters["bytes_loaded"] + counters["bytes_stored"]
 
 
-def _mispredicted(program: Program, report: RunReport) -> str:
-    """The first kernel and argument whose predicted bytes differ from the counted ones, and how many kernels do."""
+def mispredicted(program: Program, report: RunReport) -> dict[str, str]:
+    """Kernels that moved other bytes than predicted: the first argument of which that is so, in words."""
     found: dict[str, str] = {}
     for step, done in zip(program.steps, report.steps, strict=True):
         counters = done.counters
@@ -151,9 +152,7 @@ def _mispredicted(program: Program, report: RunReport) -> str:
             if argument.traffic != loaded + stored:
                 name = program.buffers[argument.buffer].name
                 found.setdefault(step.kernel, f"{name}: {argument.traffic} against {loaded + stored}")
-    listed = [f"{kernel}, {detail}" for kernel, detail in found.items()]
-    more = f", and {len(listed) - 1} more kernels" if len(listed) > 1 else ""
-    return f"{listed[0]}{more}" if listed else "in sum"
+    return found
 
 
 def _assembled(measured: Measured, compiled: Compiled, workload: Workload, request: BenchRequest) -> Measured:

@@ -37,6 +37,15 @@ def estimated_seconds(function: ir.Operation, schedule: Schedule, target: Target
 def counted_seconds(function: ir.Operation, schedule: Schedule, target: Target) -> float:
     """Run the cluster under ``schedule`` on the emulated device and weigh what was counted.
 
+    Raises MlirstitchError if it cannot be compiled or is found faulty.
+    """
+    blocks = math.prod(schedule.grid)
+    return math.fsum(weighed(counters, blocks, target) for counters in run_counted(function, schedule, target))
+
+
+def run_counted(function: ir.Operation, schedule: Schedule, target: Target) -> list[Mapping[str, Any]]:
+    """The counters (docs/counters.md) of every launch of the cluster under ``schedule``, on the emulated device.
+
     Floats are random from a fixed seed; integers, which may be indices, are 0. Raises MlirstitchError if it cannot be
     compiled or is found faulty.
     """
@@ -47,8 +56,7 @@ def counted_seconds(function: ir.Operation, schedule: Schedule, target: Target) 
     random = np.random.default_rng(0)
     inputs = [_value(value.dtype, value.shape, random) for value in program.launch_plan.signature.inputs]
     _, report = program.run_with_report(*inputs)
-    blocks = math.prod(schedule.grid)
-    return math.fsum(weighed(step.counters, blocks, target) for step in report.steps if step.counters)
+    return [step.counters for step in report.steps if step.counters]
 
 
 def weighed(counters: Mapping[str, Any], blocks: int, target: Target) -> float:
