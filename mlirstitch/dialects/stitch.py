@@ -82,7 +82,7 @@ def _read_constants(attr: ir.Attribute) -> dict[str, float]:
     try:
         check_constants(found)
     except TargetError as error:
-        raise ValueError(f"holds a constant that does not hold: {error.message}") from error
+        raise ValueError(f"one of them is wrong: {error.message}") from error
     return found
 
 
