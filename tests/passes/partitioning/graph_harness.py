@@ -19,6 +19,36 @@ MAPS = """
 #column = affine_map<(d0, d1) -> (d1)>
 """
 
+FILL = """%z = arith.constant {value} : f32
+%e = tensor.empty() : tensor<4x6xf32>
+%f = linalg.fill ins(%z : f32) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>"""
+"""A 4 x 6 tensor %f of one value."""
+
+GATHER = """%e = tensor.empty() : tensor<5x8xf32>
+%r = linalg.generic {{indexing_maps = [#row, #id2], iterator_types = ["parallel", "parallel"]}}
+  ins(%i : tensor<5xi64>) outs(%e : tensor<5x8xf32>) {{
+  ^bb0(%a: i64, %o: f32):
+    %p = arith.index_cast %a : i64 to index
+    %q = linalg.index 1 : index
+    {more}
+    linalg.yield %t : f32
+}} -> tensor<5x8xf32>
+return %r : tensor<5x8xf32>"""
+"""Rows of %w that %i names; ``more`` computes %t from row %p and column %q."""
+
+SCAN = """%z = arith.constant 0.0 : f32
+%e = tensor.empty() : tensor<4x8xf32>
+%g = tensor.empty() : tensor<4xf32>
+%f = linalg.fill ins(%z : f32) outs(%g : tensor<4xf32>) -> tensor<4xf32>
+%r:2 = linalg.generic {indexing_maps = [#id2, #id2, #row], iterator_types = ["parallel", "reduction"]}
+  ins(%x : tensor<4x8xf32>) outs(%e, %f : tensor<4x8xf32>, tensor<4xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %s = arith.addf %c, %a : f32
+    linalg.yield %s, %s : f32, f32
+} -> (tensor<4x8xf32>, tensor<4xf32>)
+return %r#0 : tensor<4x8xf32>"""
+"""Prefix sums of the rows of %x."""
+
 
 def main_of(text: str, *passes: str) -> ir.Operation:
     """The function @main of a module text after some passes, kept alive."""

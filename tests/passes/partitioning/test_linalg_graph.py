@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from graph_harness import function, graph, main_of, only
+from graph_harness import FILL, GATHER, SCAN, function, graph, main_of, only
 
 from mlirstitch.errors import PassError
 from mlirstitch.passes.partitioning.access import Affine, Whole
@@ -66,9 +66,6 @@ def _matmul(init: str) -> GraphOp:
     return only(graph(text), "linalg.matmul")
 
 
-FILL = """%z = arith.constant {value} : f32
-%e = tensor.empty() : tensor<4x6xf32>
-%f = linalg.fill ins(%z : f32) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>"""
 VIEW = """%g = tensor.collapse_shape %c [[0, 1]] : tensor<4x6xf32> into tensor<24xf32>
 %f = tensor.expand_shape %g [[0, 1]] output_shape [4, 6] : tensor<24xf32> into tensor<4x6xf32>"""
 
@@ -172,18 +169,6 @@ def test_pairs_of_value_and_place(combine: str, compare: str, loop: int, combine
     assert (op.combiner, len(op.results)) == (combiner, 2)
 
 
-GATHER = """%e = tensor.empty() : tensor<5x8xf32>
-%r = linalg.generic {{indexing_maps = [#row, #id2], iterator_types = ["parallel", "parallel"]}}
-  ins(%i : tensor<5xi64>) outs(%e : tensor<5x8xf32>) {{
-  ^bb0(%a: i64, %o: f32):
-    %p = arith.index_cast %a : i64 to index
-    %q = linalg.index 1 : index
-    {more}
-    linalg.yield %t : f32
-}} -> tensor<5x8xf32>
-return %r : tensor<5x8xf32>"""
-
-
 def _gather(more: str) -> GraphOp:
     text = function(GATHER.format(more=more), "tensor<5x8xf32>", i="tensor<5xi64>", w="tensor<11x9xf32>")
     return only(graph(text), "linalg.generic")
@@ -276,19 +261,6 @@ def test_a_window_is_a_sum_of_loops_and_a_pooling_does_not_read_its_window() -> 
     assert op.loops == (1, 2, 4, 4, 3, 3)
     assert op.inputs[0].access[2] == Affine(((2, 2), (4, 1)))
     assert [len(op.inputs), op.linear] == [2, ((0,),)]
-
-
-SCAN = """%z = arith.constant 0.0 : f32
-%e = tensor.empty() : tensor<4x8xf32>
-%g = tensor.empty() : tensor<4xf32>
-%f = linalg.fill ins(%z : f32) outs(%g : tensor<4xf32>) -> tensor<4xf32>
-%r:2 = linalg.generic {indexing_maps = [#id2, #id2, #row], iterator_types = ["parallel", "reduction"]}
-  ins(%x : tensor<4x8xf32>) outs(%e, %f : tensor<4x8xf32>, tensor<4xf32>) {
-  ^bb0(%a: f32, %b: f32, %c: f32):
-    %s = arith.addf %c, %a : f32
-    linalg.yield %s, %s : f32, f32
-} -> (tensor<4x8xf32>, tensor<4xf32>)
-return %r#0 : tensor<4x8xf32>"""
 
 
 def test_the_dim_of_a_scan_is_fixed() -> None:
