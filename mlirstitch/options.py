@@ -40,7 +40,8 @@ class CompileOptions:
     )
     library: str = option(
         "none",
-        "who computes contractions: none = generated kernels for everything, auto = library calls for matmul-like ops",
+        "who computes contractions: none = generated kernels for everything, auto = library calls for matmul-like ops "
+        "that are worth a launch",
         ("none", "auto"),
     )
     grid_composition: str = option(
