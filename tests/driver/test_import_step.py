@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -41,7 +45,6 @@ SMALL: dict[str, tuple[Callable[[], TrainingCase], MakeOptimizer]] = {
     "soft mixture": (partial(models.moe, batch=2), ADAMW),
     "switch mixture": (partial(models.moe, batch=2, routing="top1"), SGD),
     "shifted windows": (partial(models.swin_block, batch=2), ADAM),
-    "evoformer": (partial(models.evoformer_block, batch=1, sequences=2, residues=3), SGD),
 }
 
 
@@ -390,3 +393,50 @@ def test_gradient_hooks_are_refused() -> None:
     case.model.get_parameter("expand.bias").register_hook(lambda g: g * 2)
     with pytest.raises(ImportFailure, match=r"weight expand.bias has gradient hooks"):
         imported(case, SGD(case.model.parameters()))
+
+
+# In every process, and on the device -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_same_step_gives_the_same_text_in_every_process() -> None:
+    code = (
+        "import hashlib, mlirstitch, torch\n"
+        "from mlirstitch.driver.bench.training_models import gpt\n"
+        "case = gpt(1, tied=True)\n"
+        "optimizer = torch.optim.AdamW(case.model.parameters())\n"
+        "step = mlirstitch.import_step(case.model, case.loss, optimizer, case.inputs, targets=case.targets)\n"
+        "print(hashlib.sha256(step.mlir.encode()).hexdigest())\n"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    assert len(texts) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SMALL, "evoformer"])
+def test_compiled_steps_train_on_the_emulated_device(name: str) -> None:
+    build, make = SMALL.get(name, (partial(models.evoformer_block, batch=1, sequences=3, residues=4), ADAMW))
+    case = build()
+    model = copy.deepcopy(case.model)
+    program = mlirstitch.compile(imported(case, make(case.model.parameters())), cache="off")
+    optimizer = make(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        expected = case.loss(model(*case.inputs), *case.targets)
+        expected.backward()
+        optimizer.step()
+        torch.testing.assert_close(program(*case.inputs, *case.targets), expected.detach(), rtol=1e-5, atol=1e-6)
+    wanted = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for key, value in (*case.model.named_parameters(), *case.model.named_buffers()):
+        scale = float(wanted[key].detach().abs().max())
+        torch.testing.assert_close(value.detach(), wanted[key].detach(), rtol=0, atol=1e-5 * max(scale, 1e-3))
