@@ -101,7 +101,7 @@ def test_options_and_state_of_the_optimizer_are_honoured(make: MakeOptimizer, wa
 
 
 def test_the_first_step_of_adam_has_all_digits_of_its_bias_correction() -> None:
-    make = partial(torch.optim.Adam, lr=1.0, eps=1e-3)  # updates as large as the weights
+    make = partial(torch.optim.Adam, lr=1.0, eps=1e-3, betas=(0.9, 0.9999))  # updates as large as the weights
     assert_trains_as_torch(models.mlp(batch=4, width=4, hidden=6), make, steps=1)
 
 

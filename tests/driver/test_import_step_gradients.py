@@ -86,6 +86,7 @@ OPS: dict[str, dict[str, tuple[tuple[int, ...], Op]]] = {
             lambda w: F.conv_transpose2d(_image(w), w, stride=(2, 1), padding=1, output_padding=(1, 0), groups=2),
         ),
         "max_pool": (IMAGE, lambda x: F.max_pool2d(x, 2)),
+        "max_pool_of_ties": (IMAGE, lambda x: F.max_pool2d(x.detach().round() + (x - x.detach()), 3, 2, 1)),
         "max_pool_overlapping": (IMAGE, lambda x: F.max_pool2d(x, 3, 2, 1)),
         "max_pool_dilated": (IMAGE, lambda x: F.max_pool2d(x, (3, 2), (2, 3), (1, 1), 2, ceil_mode=True)),
         "max_pool1d": ((2, 4, 9), lambda x: F.max_pool1d(x, 3, 1, 1)),
