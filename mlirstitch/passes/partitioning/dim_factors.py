@@ -52,7 +52,8 @@ class DimFactors:
         self._strides: dict[Node, tuple[int, ...]] = {}
         learned = True
         while learned:
-            learned = sum(self._learn(op) for op in self._reshapes) > 0  # every reshape has its turn
+            # with the order of the function and against it, so that a chain of reshapes takes one round
+            learned = sum(self._learn(op) for op in (*self._reshapes, *reversed(self._reshapes))) > 0
 
     def of_dim(self, value: ir.Value, dim: int) -> tuple[int, ...]:
         """The factors of a dim of a tensor, outermost first; one if it is not cut."""
