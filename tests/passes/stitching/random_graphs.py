@@ -13,11 +13,11 @@ import numpy as np
 from linalg_text import Text
 
 ROWS, COLUMNS = 8, 16
-ARGUMENTS = {"x": "8x16", "y": "8x16", "w": "16x16", "low": "1x1", "high": "1x1"}
+ARGUMENTS = {"x": "8x16", "y": "8x16", "w": "16x16", "h": "8x16", "low": "1x1", "high": "1x1"}
 
 
 def random_program(seed: int) -> str:
-    """A module of 4 to 14 ops: element-wise, reductions along rows or columns, transposes, products of matrices.
+    """A module of 4 to 14 ops: element-wise, reductions of rows or columns, transposes, products of matrices, halves.
 
     Sums are clamped at once, and only arguments are factors, so that no number outgrows the 24 bits of an f32.
     """
@@ -35,14 +35,14 @@ def random_program(seed: int) -> str:
 def random_inputs(seed: int) -> list[np.ndarray]:
     """Small integers as f32, in the order of the arguments."""
     source = np.random.default_rng(seed)
-    shapes = [tuple(map(int, shape.split("x"))) for shape in list(ARGUMENTS.values())[:3]]
+    shapes = [tuple(map(int, shape.split("x"))) for shape in list(ARGUMENTS.values())[:4]]
     found = [source.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
     return [*found, np.full((1, 1), -3, np.float32), np.full((1, 1), 3, np.float32)]
 
 
 def _op(text: Text, source: random.Random, values: list[str]) -> str:
     value = source.choice(values[-5:])
-    kind = source.choice(("unary", "binary", "binary", "product", "rows", "columns", "matmul", "turned"))
+    kind = source.choice(("unary", "binary", "binary", "product", "rows", "columns", "matmul", "turned", "half"))
     if kind == "unary":
         return text.map(source.choice(("math.absf", "arith.negf")), value)
     if kind == "binary":
@@ -55,6 +55,12 @@ def _op(text: Text, source: random.Random, values: list[str]) -> str:
         return text.map("arith.addf", value, _clamped(text, total))
     if kind == "matmul":
         return _clamped(text, text.matmul(value, "%w"))
+    if kind == "half":
+        half = text.op(
+            f"tensor.extract_slice {value}[0, 0] [8, 8] [1, 1] : tensor<8x16xf32> to tensor<8x8xf32>", "tensor<8x8xf32>"
+        )
+        products = (text.matmul(half, "%h"), text.matmul(half, source.choice(("%x", "%y"))))
+        return text.map("arith.subf", *(_clamped(text, product) for product in products))
     turned = text.transpose(text.map("arith.negf", text.transpose(value)))
     return text.map("arith.maximumf", turned, source.choice(values))
 
@@ -65,6 +71,8 @@ def _clamped(text: Text, value: str) -> str:
 
 def _operands(line: str) -> list[str]:
     """The values that the op on a line reads."""
+    if "extract_slice" in line:
+        return [line.partition("extract_slice ")[2].partition("[")[0]]
     inputs = line.partition("ins(")[2].partition(":")[0]
     return [value.strip() for value in inputs.split(",")]
 
