@@ -117,3 +117,14 @@ class Graph:
     arguments: tuple[int, ...]
     returned: tuple[int, ...]
     mutated: tuple[int, ...]
+
+    def constant_ops(self) -> frozenset[int]:
+        """The ops that depend on no argument: fills, masks, tables of positions. Every device can compute them."""
+        reached = set(self.arguments)
+        found: set[int] = set()
+        for op in self.ops:
+            if any(use.value in reached for use in op.inputs):
+                reached.update(use.value for use in op.results)
+            else:
+                found.add(op.number)
+        return frozenset(found)

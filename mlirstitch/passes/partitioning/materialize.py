@@ -70,6 +70,7 @@ class _Materializer:
         self.links = links
         self.draft = _Draft()
         self.time = dict(placed.time_axes)
+        self.constant = placed.graph.constant_ops()
         self.forward = frozenset(phases_of(placed.graph).ops(FORWARD))
         self._held: dict[int, list[Held]] = {}
         self._delivered: dict[tuple[int, Mesh, Layout, bool], Held] = {}
@@ -104,41 +105,41 @@ class _Materializer:
     # ops
 
     def _op(self, op: GraphOp) -> None:
+        for use, result in zip(op.results, self._computed(op, self.placed.placements[op.number].mesh), strict=True):
+            self._held[use.value] = [result]
+
+    def _computed(self, op: GraphOp, mesh: Mesh) -> list[Held]:
+        """The results of an op on the devices of a mesh."""
         placement = self.placed.placements[op.number]
-        sizes = self.placed.sizes(placement.mesh)
         cuts = dict(placement.cuts)
-        wanted, delayed = self._wanted(op, cuts)
+        wanted, delayed = self._wanted(op, cuts, mesh)
         operands = [
-            self._deliver(use.value, placement.mesh, layout, self._priority(op, ()), op.number in self.forward)
+            self._deliver(use.value, mesh, layout, self._priority(op, ()), op.number in self.forward)
             for use, layout in zip(op.inputs, wanted, strict=True)
         ]
         results = [self._with_partial(layout_of(op, use, cuts), delayed) for use in op.results]
-        seconds = self.rates.seconds(self.graph, op, placement, sizes)
-        held = [Held(placement.mesh, layout, {}) for layout in results]
+        seconds = self.rates.seconds(self.graph, op, placement, self.placed.sizes(mesh))
+        held = [Held(mesh, layout, {}) for layout in results]
         view = op.kind == "view"
         for at in self._places(placement.axes):
             reads = tuple(_at(operand, at) for operand in operands)
             writes = tuple(
-                self._buffer(use.value, placement.mesh, layout, at, view=view)
+                self._buffer(use.value, mesh, layout, at, view=view)
                 for use, layout in zip(op.results, results, strict=True)
             )
             for result, buffer in zip(held, writes, strict=True):
                 result.buffers[at] = buffer
-            number = self._task(
-                COMPUTE, placement.mesh, at, reads, writes, self._priority(op, at), op=op.number, seconds=seconds
-            )
+            number = self._task(COMPUTE, mesh, at, reads, writes, self._priority(op, at), op=op.number, seconds=seconds)
             self.draft.of_op.setdefault(op.number, []).append(number)
-        for use, result in zip(op.results, held, strict=True):
-            self._held[use.value] = [result]
+        return held
 
-    def _wanted(self, op: GraphOp, cuts: dict[int, tuple[str, ...]]) -> tuple[list[Layout], Partial]:
+    def _wanted(self, op: GraphOp, cuts: dict[int, tuple[str, ...]], mesh: Mesh) -> tuple[list[Layout], Partial]:
         """The layout an op wants each operand in, and the sums that stay partial through it."""
         reduced = tuple((axis, combiner) for axis, combiner in layout_of(op, op.results[0], cuts).partial)
         plain = [
             self._with_partial(layout_of(op, use, cuts), reduced if position in op.inits else ())
             for position, use in enumerate(op.inputs)
         ]
-        mesh = self.placed.placements[op.number].mesh
         partial = [self._partial_sums(use.value, mesh) for use in op.inputs]
         for linear in op.linear:
             axes = set.intersection(*(partial[position] for position in linear))
@@ -147,8 +148,9 @@ class _Materializer:
             axes -= {axis for layout in plain for axis in layout.axes}
             if axes and self._worth_delaying(op, linear):
                 extra = tuple((axis, "add") for axis in sorted(axes))
+                partial_too = (*linear, *op.inits)  # of the parts of an init all but one are zero
                 wanted = [
-                    self._with_partial(layout, extra) if position in linear else layout
+                    self._with_partial(layout, extra) if position in partial_too else layout
                     for position, layout in enumerate(plain)
                 ]
                 return wanted, extra
@@ -184,6 +186,7 @@ class _Materializer:
         return self._delivered[key]
 
     def _convert(self, value: int, mesh: Mesh, wanted: Layout, priority: tuple[int, ...]) -> Held:
+        self._compute_here_too(value, mesh)
         held = self._held[value]
         here = [h for h in held if h.mesh == mesh] or held[:1]
         for candidate in here:
@@ -203,6 +206,17 @@ class _Materializer:
             for step in conversion.steps:
                 current = self._step(value, current, step, priority)
         return current
+
+    def _compute_here_too(self, value: int, mesh: Mesh) -> None:
+        """A value that depends on no argument is computed where it is wanted, not sent there."""
+        producer = self.graph.values[value].producer
+        if producer not in self.constant or any(held.mesh == mesh for held in self._held[value]):
+            return
+        axes = self.placed.placements[producer].axes
+        if all(axis in mesh.sizes or axis in self.time for axis in axes):
+            op = self.graph.ops[producer]
+            for use, result in zip(op.results, self._computed(op, mesh), strict=True):
+                self._held[use.value].append(result)
 
     def _before_time_ends(self, value: int, source: Layout, wanted: Layout) -> tuple[Layout, ...]:
         """What an eager value is in every part of time: as it is wanted, but still to be added up over time."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from mlirstitch.errors import PlanError
 from mlirstitch.passes.partitioning.graph import Graph, GraphOp
 from mlirstitch.passes.partitioning.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
 
+_SLACK = 0.3
+"""How far from equal shares a stage may start, in shares, so that little crosses."""
+
 
 def stages_of(graph: Graph, phases: Phases, count: int) -> tuple[tuple[int, ...], ...]:
     """All ops in ``count`` stages: numbers of the ops of each, ascending; a stage may be empty.
 
-    Forward ops go by their share of the forward work (flops and bytes), never before a stage they read from. An op that
+    Forward ops go by about equal shares of the forward work (flops and bytes), cut where few bytes cross, never before
+    a stage they read from. An op that
     reads arguments of the function alone (a transposed weight) goes where its result is first read. An update goes
     where its argument is first read; a backward op where the weight is that it reads, else with its latest reader.
 
@@ -41,20 +46,44 @@ def _work(graph: Graph, op: GraphOp) -> float:
 def _forward_stages(graph: Graph, phases: Phases, count: int) -> dict[int, int]:
     forward = phases.ops(FORWARD)
     from_arguments = _computed_from_weights(graph, forward)
-    total = sum(_work(graph, graph.ops[number]) for number in forward) or 1.0
+    apart = set(from_arguments)
+    chain = [number for number in forward if number not in apart]
     assigned: dict[int, int] = {}
-    done = 0.0
-    for number in forward:
-        op = graph.ops[number]
-        work = _work(graph, op)
-        if number not in from_arguments:
-            share = min(count - 1, int(count * (done + work / 2) / total))
-            assigned[number] = max([share, *_stages(graph, assigned, op)])
-        done += work
+    cuts = _cuts(graph, chain, count)
+    for place, number in enumerate(chain):
+        share = sum(cut <= place for cut in cuts)
+        assigned[number] = max([share, *_stages(graph, assigned, graph.ops[number])])
     for number in reversed(from_arguments):
         readers = _reader_stages(graph, assigned, graph.ops[number])
         assigned[number] = min(readers, default=0)
     return assigned
+
+
+def _cuts(graph: Graph, chain: Sequence[int], count: int) -> list[int]:
+    """Places in a chain of ops where stages start: where fewest bytes cross, near equal shares of the work."""
+    done = list(itertools.accumulate((_work(graph, graph.ops[number]) for number in chain), initial=0.0))
+    crossing = _crossing(graph, chain)
+    cuts: list[int] = []
+    for stage in range(1, count):
+        ideal, slack = done[-1] * stage / count, done[-1] * _SLACK / count
+        near = [place for place in range(1, len(chain)) if abs(done[place] - ideal) <= slack]
+        if not near:
+            near = [min(range(len(chain)), key=lambda place: abs(done[place] - ideal), default=0)]
+        cuts.append(min(near, key=lambda place: (crossing[place], abs(done[place] - ideal))))
+    return cuts
+
+
+def _crossing(graph: Graph, chain: Sequence[int]) -> list[int]:
+    """For every place in a chain the bytes that ops before it compute and ops from it on read."""
+    position = {number: place for place, number in enumerate(chain)}
+    changes = [0] * (len(chain) + 1)
+    for place, number in enumerate(chain):
+        for use in graph.ops[number].results:
+            last = max((position[user] for user in graph.values[use.value].users if user in position), default=place)
+            if last > place:
+                changes[place + 1] += graph.values[use.value].bytes
+                changes[last + 1] -= graph.values[use.value].bytes
+    return list(itertools.accumulate(changes))
 
 
 def _computed_from_weights(graph: Graph, forward: Sequence[int]) -> list[int]:
@@ -100,8 +129,10 @@ def _backward_stages(graph: Graph, phases: Phases, assigned: dict[int, int]) -> 
     home = _argument_stages(graph, assigned)
     _update_stages(graph, phases, assigned, home)
     weights = dict(home)
+    constant = graph.constant_ops()
     for number in _computed_from_weights(graph, phases.ops(FORWARD)):
-        weights.update((use.value, assigned[number]) for use in graph.ops[number].results)
+        if number not in constant:
+            weights.update((use.value, assigned[number]) for use in graph.ops[number].results)
     for number in reversed(phases.ops(BACKWARD)):
         op = graph.ops[number]
         read = [weights[use.value] for use in op.inputs if use.value in weights]
