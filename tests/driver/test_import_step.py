@@ -28,6 +28,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn  # isort: skip
 
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+from torch.utils.checkpoint import checkpoint
 
 from mlirstitch.driver.bench import training_models as models
 from mlirstitch.driver.bench.training_models import TrainingCase
@@ -71,6 +73,65 @@ def test_every_model_of_the_benchmark_trains_as_in_torch(
     build: Callable[[], TrainingCase], make: MakeOptimizer
 ) -> None:
     assert_trains_as_torch(build(), make, steps=3)
+
+
+class Checkpointed(nn.Module):
+    """The backward runs the forward again instead of keeping what it computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.inner, x, use_reentrant=False)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(8, 8, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)[0]
+
+
+class DoubledGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 2
+
+
+class CustomGradient(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return DoubledGradient.apply(super().forward(input))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        Checkpointed,
+        partial(CustomGradient, 8, 8),
+        lambda: weight_norm(nn.Linear(8, 8)),
+        pytest.param(Recurrent, marks=pytest.mark.slow),
+        pytest.param(lambda: spectral_norm(nn.Linear(8, 8)), marks=pytest.mark.slow),
+        pytest.param(partial(nn.TransformerEncoderLayer, 8, 2, 16, 0.0, batch_first=True), marks=pytest.mark.slow),
+    ],
+    ids=["checkpoint", "custom gradient", "weight norm", "LSTM", "spectral norm", "encoder layer"],
+)
+def test_what_torch_offers_to_write_models_with(build: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = build()
+    assert_trains_as_torch(TrainingCase(model, F.mse_loss, (torch.randn(2, 5, 8),), (torch.randn(2, 5, 8),)), ADAMW)
+
+
+def test_float64_weights_train_in_float64() -> None:
+    case = models.mlp(batch=4, width=4, hidden=6)
+    wide = TrainingCase(case.model.double(), case.loss, (case.inputs[0].double(),), (case.targets[0].double(),))
+    assert_trains_as_torch(wide, ADAMW, tolerance=1e-12)
 
 
 # Optimizers -------------------------------------------------------------------------------------------------------

@@ -28,7 +28,13 @@ def imported(case: TrainingCase, optimizer: torch.optim.Optimizer, **options: An
 
 
 def assert_trains_as_torch(
-    case: TrainingCase, make: MakeOptimizer, *, steps: int = 2, clip_norm: float | None = None, warm_up: int = 0
+    case: TrainingCase,
+    make: MakeOptimizer,
+    *,
+    steps: int = 2,
+    clip_norm: float | None = None,
+    warm_up: int = 0,
+    tolerance: float = TOLERANCE,
 ) -> ImportedModel:
     """Several steps of the imported program give torch's losses, weights, buffers and optimizer state.
 
@@ -50,14 +56,14 @@ def assert_trains_as_torch(
         results = run(step.mlir, values)
         loss = _torch_step(exact, judge, clip_norm)
         (position,) = step.outputs
-        _assert_close(results[position], loss, f"loss of step {number}")
+        _assert_close(results[position], loss, f"loss of step {number}", tolerance)
         after = _state(exact.model, judge)
         changed = {name for name, value in after.items() if name not in before or not torch.equal(value, before[name])}
         updated = {step.arguments[argument].name for argument in step.mutations.values()}
         assert changed <= updated
         for result, argument in step.mutations.items():
             name = step.arguments[argument].name
-            _assert_close(results[result], after[name], f"{name} after step {number}")
+            _assert_close(results[result], after[name], f"{name} after step {number}", tolerance)
             values[argument] = results[result]
     return step
 
@@ -91,10 +97,10 @@ def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tens
     return state
 
 
-def _assert_close(mine: np.ndarray, truth: Tensor, what: str) -> None:
+def _assert_close(mine: np.ndarray, truth: Tensor, what: str, tolerance: float) -> None:
     expected = truth.detach().numpy()
     assert mine.shape == expected.shape, what
     assert np.isfinite(mine).all(), what
     scale = max(float(np.abs(expected).max()), 1e-30)
     error = float(np.abs(mine.astype(np.float64) - expected).max()) / scale
-    assert error <= TOLERANCE, f"{what}: relative error {error:.2e}"
+    assert error <= tolerance, f"{what}: relative error {error:.2e}"

@@ -36,6 +36,7 @@ def tracing_gradients(tracer: str) -> Iterator[None]:
         stack.enter_context(_stacks_of_autograd(tracer))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", UserWarning)  # anomaly mode says that it is slow
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))  # its recurrent layers are one op
         stack.enter_context(torch.autograd.detect_anomaly(check_nan=False))
         yield
 

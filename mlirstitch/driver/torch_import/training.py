@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -29,6 +29,7 @@ from mlirstitch.driver.torch_import.gradient_tracing import (
 from mlirstitch.driver.torch_import.optimizers import Group, Optimizer
 from mlirstitch.errors import ImportFailure, MlirstitchError
 
+T = TypeVar("T")
 Key = tuple[str, ...]
 """What a state is: ``("weight", name)``, ``("buffer", name)``, ``("slot", slot, weight)``, ``("step",)``,
 ``("rate", group)``."""
@@ -146,16 +147,20 @@ def trace_step(
 
 
 class _Objective(nn.Module):
-    """Model and loss under one roof, so that a loss that looks at weights sees those that are traced."""
+    """Model and loss under one roof, so that a loss that looks at weights sees those that are traced.
+
+    So does a forward that is run again by the backward (``torch.utils.checkpoint``): ``then`` takes the loss while they
+    are in their places.
+    """
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
 
-    def forward(self, batch: Batch) -> Any:
+    def forward(self, batch: Batch, then: Callable[[Any], T]) -> T:
         output = self.model(*batch.inputs, **batch.kwargs)
-        return output if self.loss is None else self.loss(output, *batch.targets)
+        return then(output if self.loss is None else self.loss(output, *batch.targets))
 
 
 @dataclass
@@ -191,18 +196,19 @@ class _Step:
         buffers = {k[1]: v.clone() for k, v in old.items() if k[0] == "buffer"}
         batch = self.batch.with_tensors(tensors)
         replaced = {f"model.{name}": v for name, v in (*weights.items(), *buffers.items())}
+
+        def differentiate(loss: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+            _check_loss(loss, self.objective.loss is None)
+            carry_stacks_backward(loss)
+            return loss, torch.autograd.grad(loss, [weights[name] for name in trained], allow_unused=True)
+
         with torch.enable_grad():
-            loss = functional_call(self.objective, replaced, (batch,))
-        _check_loss(loss, self.objective.loss is None)
+            loss, found = functional_call(self.objective, replaced, (batch, differentiate))
         # A module that assigns to its buffer leaves the new tensor in the dictionary.
         new.update({("buffer", name): replaced[f"model.{name}"].detach() for name in buffers})
-        carry_stacks_backward(loss)
-        found = torch.autograd.grad(loss, [weights[name] for name in trained], allow_unused=True)
         gradients = {name: g for name, g in zip(trained, found, strict=True) if g is not None}
         if not gradients:
-            raise ImportFailure(
-                "the loss depends on no weight of the optimizer", hint="give the optimizer the model's parameters"
-            )
+            raise _no_weight()
         return loss, gradients
 
     def _update(self, old: Mapping[Key, Tensor], gradients: Mapping[str, Tensor], new: dict[Key, Tensor]) -> None:
@@ -246,9 +252,13 @@ def _check_loss(loss: Any, from_model: bool) -> None:
         kind = str(loss.dtype).removeprefix("torch.")
         raise ImportFailure(f"{what} is {kind}{list(loss.shape)}, not a 0-d float", hint=hint)
     if not loss.requires_grad:
-        raise ImportFailure(
-            "the loss depends on no weight of the optimizer", hint="give the optimizer the model's parameters"
-        )
+        raise _no_weight()
+
+
+def _no_weight() -> ImportFailure:
+    return ImportFailure(
+        "the loss depends on no weight of the optimizer", hint="give the optimizer the model's parameters"
+    )
 
 
 def _clipped(gradients: Mapping[str, Tensor], clipping: Clipping) -> dict[str, Tensor]:

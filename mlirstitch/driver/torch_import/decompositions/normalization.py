@@ -297,3 +297,12 @@ def batch_norm_backward(
     return _batch_norm_backward(
         grad, x, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
     )
+
+
+@decompose(aten._weight_norm_interface_backward.default)
+def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Gradients of v and g for weight = g * v / norms (Salimans and Kingma 2016, equation 3)."""
+    d_weight, direction, scale = computing(grad), computing(v), computing(norms)
+    along = (d_weight * direction).sum([d for d in range(v.ndim) if d != dim % v.ndim], True) / scale
+    d_v = computing(g) / scale * (d_weight - direction * (along / scale))
+    return d_v.to(v.dtype), along.to(g.dtype)
