@@ -33,11 +33,13 @@ class Partitioned:
     """A function and its plan.
 
     Attributes:
+        source: the module that holds the whole function, and keeps it alive.
         function: the whole function.
         program: what all devices do.
         timeline: when they do it, on the model of the machine.
     """
 
+    source: ir.Module
     function: ir.Operation
     program: DistributedProgram
     timeline: Timeline
@@ -145,7 +147,7 @@ def partition(
     made = Plan(graph_of(function), mesh, micro_batches=micro_batches)
     rules(made)
     program = materialize(made.place(), Target.parse(target), Links.parse(links))
-    return Partitioned(function, program, simulate(program))
+    return Partitioned(module, function, program, simulate(program))
 
 
 def _window(box: Box) -> tuple[slice, ...]:
