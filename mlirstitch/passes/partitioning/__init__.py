@@ -2,7 +2,7 @@
 
 from mlirstitch.passes.partitioning import expand_dims, separate_fills
 
-PREPARE_PASSES = ("dist-separate-fills", "dist-expand-dims")
+PREPARE_PASSES = ("dist-expand-dims",)
 """What a normalized module goes through before a plan is made over its graph."""
 
 __all__ = ["PREPARE_PASSES", "expand_dims", "separate_fills"]

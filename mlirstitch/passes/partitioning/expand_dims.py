@@ -13,6 +13,7 @@ from mlirstitch.passes.base import Pass, register_pass
 from mlirstitch.passes.op_kind import VIEW_OPS
 from mlirstitch.passes.partitioning.dim_factors import DimFactors
 from mlirstitch.passes.partitioning.op_loops import is_unset
+from mlirstitch.passes.partitioning.separate_fills import SeparateFills
 from mlirstitch.passes.structured import (
     Structured,
     block_ops,
@@ -44,13 +45,14 @@ class ExpandDims(Pass):
 
     Left as they are: dims of arguments and results of the function; what convolutions, poolings, slices, concats and
     paddings work on; gathered tables; the dim that a scan, a scatter or an argmax walks along; dims that reshapes
-    cut in ways that do not fit together. Run ``dist-separate-fills`` first: a fill that several ops share ties their
-    dims together.
+    cut in ways that do not fit together. Begins with ``dist-separate-fills``: a fill that several ops share would tie
+    their dims together.
     """
 
     NAME = "dist-expand-dims"
 
     def run(self, op: ir.Operation) -> None:
+        SeparateFills().run(op)
         for function in functions(op):
             _Expansion(function).run()
 
