@@ -33,7 +33,7 @@ from mlirstitch.target import Target
 NORMALIZE = f"builtin.module(stitch-set-module-attributes,{','.join(NORMALIZE_PASSES)})"
 TARGET = Target.parse("sm_90")
 SEEDS = st.integers(0, 2**20)
-FEW, MANY = range(3), range(30)
+FEW, MANY = range(3), range(15)
 """Programs that several processes plan and print."""
 
 
