@@ -46,9 +46,8 @@ def test_schedules_of_two_clusters_are_ranked_as_counted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", ["sm_90", "sm_80"])
-def test_schedules_of_every_cluster_are_ranked_as_counted(chip: str) -> None:
-    rows = compare_clusters(chip=chip)
+def test_schedules_of_every_cluster_are_ranked_as_counted() -> None:
+    rows = compare_clusters()
     assert len(rows) >= CLUSTERS
     check(rows)
 
