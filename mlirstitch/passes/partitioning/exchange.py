@@ -96,8 +96,7 @@ class _Receiver:
     def receives(self) -> Iterator[Receive]:
         for at in coordinates(self.axes, self.sizes):
             place = tuple(at[axis] for axis in self.axes)
-            found = list(self._fragments(at, place))
-            yield Receive(place, tuple(sorted(found, key=lambda f: f.sources != (place,))))
+            yield Receive(place, tuple(self._fragments(at, place)))
 
     def _fragments(self, at: Place, place: Coordinate) -> Iterator[Fragment]:
         box = self.wanted.box(self.shape, at, self.sizes)

@@ -253,6 +253,25 @@ def test_overlapping_parts_are_a_source_too(taps: int):
     assert cut is None or isinstance(cut, Slice)
 
 
+def test_a_device_sends_itself_what_it_has_of_an_overlap():
+    source = Layout((DimSplit(("a",), 12, 1, -1, 3),))
+    step = make_exchange(source, layout((12,), ["a"]), (12,), {"a": 4})
+    assert list(step.messages()) == []
+
+
+def test_time_is_over_before_a_part_is_taken():
+    shape = (8, 8)
+    source, wanted = layout(shape, [["t"], ""]), layout(shape, ["", ["a"]])
+    assert names(judge(on_one(Mesh.of(a=2), {"t": 4}), source, wanted, shape)) == ["Concat", "Slice"]
+
+
+def test_time_of_one_place_comes_and_goes_by_steps():
+    shape = (8,)
+    converter = on_one(Mesh.of(a=2), {"t": 1})
+    assert names(judge(converter, layout(shape, [["t"]]), replicated(1), shape)) == ["Concat"]
+    assert names(judge(converter, replicated(1), layout(shape, [["t"]]), shape)) == ["Slice"]
+
+
 def test_parts_of_different_granules_need_sends_only_where_they_differ():
     shape, mesh = (12,), Mesh.of(a=4)
     pairs = Layout((DimSplit(("a",), 6, 2, 0, 2),))

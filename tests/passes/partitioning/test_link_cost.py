@@ -57,6 +57,12 @@ def test_the_numbers_of_the_devices_say_which_host_they_are_in():
     assert cost.crosses(("b",))
 
 
+def test_the_host_with_fewest_members_bounds_a_group():
+    cost = LinkCost(Mesh((("a", 3),), (0, 1, 4)), SMALL)
+    assert cost.group(("a",)).per_host == 1
+    assert cost.all_gather(("a",), 30_000_000).seconds == pytest.approx(1e-6 * math.log2(1.5) + 1e-5 + 20e6 / 10e9)
+
+
 def test_a_device_waits_for_its_messages_and_its_busiest_direction():
     def numbers(*values: int):
         return np.array(values, dtype=np.int64)

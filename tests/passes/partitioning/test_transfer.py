@@ -78,6 +78,13 @@ def test_micro_batches_outermost_move_between_different_meshes_one_by_one():
     assert [step.times for step in conversion.steps] == [2]
 
 
+def test_micro_batches_that_stand_for_other_rows_are_joined_first():
+    shape = (16, 4)
+    source, wanted = layout(shape, [["dp", "t"], ""]), layout(shape, [["x", "t"], ""])
+    conversion = between(Mesh.of(dp=2), Mesh((("x", 4),), (2, 3, 4, 5)), source, wanted, shape, {"t": 2})
+    assert names(conversion) == ["Concat", "Transfer", "Slice"]
+
+
 def test_a_replicated_value_crosses_hosts_in_parts():
     shape = (1024, 1024)
     source, wanted = Mesh.of(tp=8), Mesh((("tp", 8),), tuple(range(8, 16)))
