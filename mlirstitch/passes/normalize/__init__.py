@@ -20,6 +20,7 @@ from mlirstitch.passes.normalize import (
     returned_constants,
     sink_products,
     sink_scalars,
+    slice_products,
     static_shapes,
 )
 
@@ -47,6 +48,7 @@ NORMALIZE_PASSES = (
     "normalize-form-fma",
     "canonicalize",
     "normalize-cse",
+    "normalize-slice-products",
     "normalize-returned-constants",
     "normalize-classify",
 )
@@ -78,5 +80,6 @@ __all__ = [
     "returned_constants",
     "sink_products",
     "sink_scalars",
+    "slice_products",
     "static_shapes",
 ]
