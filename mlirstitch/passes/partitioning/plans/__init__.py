@@ -29,13 +29,14 @@ class NamedPlan:
         name: as in ``--plan``.
         axis: the mesh axis that it cuts by.
         rules: applies it.
-        last: it places ops, so that it comes after plans that cut by other axes.
+        turn: of several plans the one of the lowest turn is applied first. Cuts of weights between steps (ZeRO) come
+            inside of those that ops compute with, so that plain gathers undo them; plans that place ops come last.
     """
 
     name: str
     axis: str
     rules: Rules
-    last: bool = False
+    turn: int = 0
 
     @property
     def summary(self) -> str:
@@ -46,17 +47,17 @@ class NamedPlan:
 NAMED_PLANS: dict[str, NamedPlan] = {
     plan.name: plan
     for plan in (
-        NamedPlan("dp", "dp", data_parallel),
-        NamedPlan("zero1", "dp", zero_1),
-        NamedPlan("zero2", "dp", zero_2),
-        NamedPlan("zero3", "dp", zero_3),
+        NamedPlan("dp", "dp", data_parallel, turn=1),
+        NamedPlan("zero1", "dp", zero_1, turn=1),
+        NamedPlan("zero2", "dp", zero_2, turn=1),
+        NamedPlan("zero3", "dp", zero_3, turn=1),
         NamedPlan("tp", "tp", tensor_parallel),
         NamedPlan("sp", "tp", sequence_parallel),
         NamedPlan("expert", "ep", expert_parallel),
         NamedPlan("spatial", "sp", spatial_parallel),
-        NamedPlan("pp-gpipe", "pp", gpipe, last=True),
-        NamedPlan("pp-1f1b", "pp", one_f_one_b, last=True),
-        NamedPlan("pp-interleaved", "pp", interleaved, last=True),
+        NamedPlan("pp-gpipe", "pp", gpipe, turn=2),
+        NamedPlan("pp-1f1b", "pp", one_f_one_b, turn=2),
+        NamedPlan("pp-interleaved", "pp", interleaved, turn=2),
     )
 }
 
@@ -77,7 +78,7 @@ def named_plan(text: str) -> Rules:
         raise PlanError(f"plan {text!r} cuts by axis {twice} twice", hint="join plans that work on different axes")
 
     def rules(plan: Plan) -> None:
-        for part in sorted(chosen, key=lambda part: part.last):
+        for part in sorted(chosen, key=lambda part: part.turn):
             if part.axis not in plan.mesh.sizes:
                 raise PlanError(
                     f"plan {part.name} cuts by axis {part.axis}, which the mesh {plan.mesh} lacks",
