@@ -41,7 +41,6 @@ class Mesh:
     def __hash__(self) -> int:
         return self._hash  # computed once: meshes of a thousand devices are keys of large tables
 
-
     @classmethod
     def of(cls, **sizes: int) -> Mesh:
         """Devices 0, 1, 2, ... in a grid: ``Mesh.of(dp=2, tp=4)``."""
