@@ -13,7 +13,8 @@ axes of the function's mesh alone, in lexicographic order of these axes.
 | ``dist.send`` | tensor -> | ``to``: device |
 | ``dist.recv`` | -> tensor | ``from``: device |
 
-``parts`` gives the extent of every member's share, in the order of the group. ``argmax`` and ``argmin`` combine two
+``parts`` gives the extent of every member's share, in the order of the group; ``offsets`` where it starts, where shares
+overlap or leave something out (else it is left away). ``argmax`` and ``argmin`` combine two
 operands: a value and its index. A send waits for its receiver (no buffer is promised), and the messages between two
 devices arrive in the order in which they were sent. Functions of one device program carry ``dist.mesh`` (axis names and
 sizes) and ``dist.devices`` (who runs it).
@@ -21,6 +22,7 @@ sizes) and ``dist.devices`` (who runs it).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +31,8 @@ from mlir.dialects import irdl
 
 from mlirstitch.dialects.locations import refusal
 
+Shares = tuple[tuple[int, int], ...]
+"""A range of positions for every member of a group."""
 COMBINERS = ("add", "mul", "max", "min", "and", "or", "argmax", "argmin")
 MESH, DEVICES = "dist.mesh", "dist.devices"
 COORDINATE, ALL_GATHER, ALL_REDUCE = "dist.coordinate", "dist.all_gather", "dist.all_reduce"
@@ -136,7 +140,7 @@ def reduce_scatter(
     axes: Sequence[str],
     combiner: str,
     dim: int,
-    parts: Sequence[int],
+    shares: Shares,
     location: ir.Location,
 ) -> ir.Value:
     """The device's share of the combined value."""
@@ -144,7 +148,7 @@ def reduce_scatter(
         "axes": _axes(axes),
         "combiner": ir.StringAttr.get(combiner),
         "dim": _integer(dim),
-        "parts": ir.DenseI64ArrayAttr.get(list(parts)),
+        **_shares(shares),
     }
     return ir.Operation.create(REDUCE_SCATTER, [type_], [part], attributes, loc=location).result
 
@@ -155,7 +159,7 @@ def all_to_all(
     axes: Sequence[str],
     split_dim: int,
     concat_dim: int,
-    parts: Sequence[int],
+    shares: Shares,
     location: ir.Location,
 ) -> ir.Value:
     """One share of every member."""
@@ -163,7 +167,7 @@ def all_to_all(
         "axes": _axes(axes),
         "split_dim": _integer(split_dim),
         "concat_dim": _integer(concat_dim),
-        "parts": ir.DenseI64ArrayAttr.get(list(parts)),
+        **_shares(shares),
     }
     return ir.Operation.create(ALL_TO_ALL, [type_], [part], attributes, loc=location).result
 
@@ -176,6 +180,15 @@ def send(message: ir.Value, to: int, location: ir.Location) -> None:
 def recv(type_: ir.Type, source: int, location: ir.Location) -> ir.Value:
     """Take a tensor from another device."""
     return ir.Operation.create(RECV, [type_], [], {"from": _integer(source)}, loc=location).result
+
+
+def _shares(shares: Shares) -> dict[str, ir.Attribute]:
+    starts = [low for low, _ in shares]
+    parts = [high - low for low, high in shares]
+    found: dict[str, ir.Attribute] = {"parts": ir.DenseI64ArrayAttr.get(parts)}
+    if starts != list(itertools.accumulate(parts, initial=0))[:-1]:
+        found["offsets"] = ir.DenseI64ArrayAttr.get(starts)
+    return found
 
 
 def _axes(axes: Sequence[str]) -> ir.Attribute:
@@ -199,9 +212,13 @@ def integer_of(op: ir.Operation, name: str) -> int:
     return ir.IntegerAttr(op.attributes[name]).value
 
 
-def parts_of(op: ir.Operation) -> tuple[int, ...]:
-    """Extents of the shares of a group."""
-    return tuple(ir.DenseI64ArrayAttr(op.attributes["parts"]))
+def shares_of(op: ir.Operation) -> Shares:
+    """The range of every member's share of the dim that is dealt out, in the order of the group."""
+    parts = list(ir.DenseI64ArrayAttr(op.attributes["parts"]))
+    starts = itertools.accumulate(parts, initial=0)
+    if "offsets" in op.attributes:
+        starts = ir.DenseI64ArrayAttr(op.attributes["offsets"])
+    return tuple((start, start + part) for start, part in zip(starts, parts, strict=False))
 
 
 def mesh_of(function: ir.Operation) -> dict[str, int]:
@@ -299,12 +316,13 @@ def _same_but(op: ir.Operation, shapes: _Shapes, dims: Sequence[int]) -> None:
 
 
 def _check_parts(op: ir.Operation, shapes: _Shapes, dim: int) -> None:
-    parts = parts_of(op)
-    if len(parts) != shapes.members or sum(parts) != shapes.before[dim] or min(parts) < 0:
-        raise refusal(
-            op, f"parts {list(parts)} do not deal out {shapes.before[dim]} places of dim {dim} to {shapes.members}"
-        )
-    if shapes.after[dim] not in parts:
+    shares = shares_of(op)
+    listed = f"shares {list(shares)} of dim {dim}"
+    if len(shares) != shapes.members:
+        raise refusal(op, f"{listed} are {len(shares)}, the group has {shapes.members} members")
+    if any(not 0 <= low <= high <= shapes.before[dim] for low, high in shares):
+        raise refusal(op, f"{listed} leave its extent of {shapes.before[dim]}")
+    if shapes.after[dim] not in [high - low for low, high in shares]:
         raise refusal(op, f"dim {dim} of the result has extent {shapes.after[dim]}, which no member's share has")
 
 

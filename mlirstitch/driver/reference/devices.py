@@ -224,9 +224,7 @@ def _all_reduce(run: _DeviceInterpreter, op: ir.Operation, operands: list[Array]
 
 
 def _share(run: _DeviceInterpreter, op: ir.Operation, value: Array, dim: int, member: int) -> Array:
-    parts = dist.parts_of(op)
-    start = sum(parts[:member])
-    return np.take(value, range(start, start + parts[member]), axis=dim)
+    return np.take(value, range(*dist.shares_of(op)[member]), axis=dim)
 
 
 def _reduce_scatter(run: _DeviceInterpreter, op: ir.Operation, operands: list[Array]) -> list[Array]:

@@ -16,7 +16,7 @@ from mlirstitch.dialects.locations import refusal
 from mlirstitch.mesh import Mesh
 from mlirstitch.passes.partitioning import local_build as build
 from mlirstitch.passes.partitioning.access import Box, shape_of
-from mlirstitch.passes.partitioning.layout import split
+from mlirstitch.passes.partitioning.layout import coordinates, split
 from mlirstitch.passes.partitioning.local_build import First, first_of
 from mlirstitch.passes.partitioning.localize import LocalPart, localize
 from mlirstitch.passes.partitioning.messages import Piece, pieces_of
@@ -261,22 +261,24 @@ class _DeviceProgram:
 
     def _scatter(self, task: Task, step: ReduceScatter, reads: list[ir.Value], location: ir.Location) -> ir.Value:
         after = self._buffer(task.writes[0])
-        parts = self._parts(after, step.axes, step.dim)
-        return dist.reduce_scatter(reads[0], self._type(after), step.axes, step.combiner, step.dim, parts, location)
+        shares = self._shares(self._buffer(task.reads[0]), after, step.axes, step.dim)
+        return dist.reduce_scatter(reads[0], self._type(after), step.axes, step.combiner, step.dim, shares, location)
 
     def _all_to_all(self, task: Task, step: AllToAll, reads: list[ir.Value], location: ir.Location) -> ir.Value:
         after = self._buffer(task.writes[0])
-        parts = self._parts(after, step.axes, step.dim_to)
-        return dist.all_to_all(reads[0], self._type(after), step.axes, step.dim_to, step.dim_from, parts, location)
+        shares = self._shares(self._buffer(task.reads[0]), after, step.axes, step.dim_to)
+        return dist.all_to_all(reads[0], self._type(after), step.axes, step.dim_to, step.dim_from, shares, location)
 
-    def _parts(self, after: Buffer, axes: Sequence[str], dim: int) -> list[int]:
-        """The extent of the share of every member of this device's group over ``axes``."""
+    def _shares(self, before: Buffer, after: Buffer, axes: Sequence[str], dim: int) -> dist.Shares:
+        """The share of every member of this device's group over ``axes``, counted from the part that each has."""
         size = self.graph.values[after.value].shape[dim]
         sizes = self._sizes(after.mesh)
         here = self._place(after.mesh, after.at)
-        members = Mesh(tuple((axis, sizes[axis]) for axis in axes), tuple(range(_product(sizes, axes))))
-        ranges = [after.layout.dims[dim].range(size, {**here, **place}, sizes) for _, place in members.coordinates()]
-        return [high - low for low, high in ranges]
+        start = self._box(before)[dim][0]
+        ranges = [
+            after.layout.dims[dim].range(size, {**here, **place}, sizes) for place in coordinates(tuple(axes), sizes)
+        ]
+        return tuple((low - start, high - start) if low < high else (0, 0) for low, high in ranges)
 
     def _concat(self, task: Task, step: Concat, reads: list[ir.Value], location: ir.Location) -> ir.Value:
         return build.concat(reads, step.dim, location)
@@ -354,10 +356,3 @@ class _DeviceProgram:
 def _is_splat(op: ir.Operation) -> bool:
     value = op.attributes["value"]
     return isinstance(value, ir.DenseElementsAttr) and value.is_splat
-
-
-def _product(sizes: Mapping[str, int], axes: Sequence[str]) -> int:
-    total = 1
-    for axis in axes:
-        total *= sizes[axis]
-    return total

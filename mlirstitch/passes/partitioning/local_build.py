@@ -69,6 +69,8 @@ def slice_at(value: ir.Value, firsts: Sequence[First], shape: Sequence[int], loc
     """The part of a tensor of ``shape`` that starts at some positions."""
     if tuple(shape) == tuple(ir.RankedTensorType(value.type).shape):
         return value
+    if 0 in shape:  # an empty part begins nowhere
+        return build_empty(shape, element_type(value), location)
     moving = [index_value(first, location) for first in firsts if first.steps]
     marker = ir.ShapedType.get_dynamic_size()
     return ir.Operation.create(

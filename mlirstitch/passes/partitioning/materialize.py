@@ -188,15 +188,16 @@ class _Materializer:
     def _convert(self, value: int, mesh: Mesh, wanted: Layout, priority: tuple[int, ...]) -> Held:
         self._compute_here_too(value, mesh)
         held = self._held[value]
-        here = [h for h in held if h.mesh == mesh] or held[:1]
+        here = [h for h in held if h.mesh == mesh]
         for candidate in here:
-            if candidate.mesh == mesh and candidate.layout == wanted:
+            if candidate.layout == wanted:
                 return candidate
         tensor = self.graph.values[value]
-        whole = [h for h in here if h.layout.covers_once(tensor.shape)] or here[:1]
+        # A window that was cut out may leave out what is wanted now.
+        whole = [h for h in here if h.layout.covers_once(tensor.shape)] or held[:1]
         found = [
             (self._converter(h.mesh, mesh).convert(h.layout, wanted, tensor.shape, tensor.element_bytes), h)
-            for h in whole  # a window that was cut out may leave out what is wanted now
+            for h in whole
         ]
         _, current = min(found, key=lambda pair: pair[0].seconds)
         for through in (*self._before_time_ends(value, current.layout, wanted), wanted):
