@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from random_graphs import random_function, random_rules
+from random_plans import random_function, random_rules
 
 from mlirstitch.dialects import parse_module
 from mlirstitch.driver.partition import partition

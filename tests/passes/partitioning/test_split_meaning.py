@@ -16,7 +16,7 @@ from graph_harness import main_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlir import ir
-from random_ops import KINDS
+from ops_to_split import KINDS
 
 from mlirstitch.driver.reference.elements import Elements
 from mlirstitch.driver.reference.indexing import Space
