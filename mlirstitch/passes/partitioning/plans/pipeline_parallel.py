@@ -57,11 +57,18 @@ def one_f_one_b_order(stages: int, micro_batches: int, stage: int) -> list[Task]
 
 def _stage(plan: Plan, stages: int) -> int:
     """Cut the batch in time and the function in stages; the number of micro-batches."""
-    micro_batches = plan.micro_batches or max(2, plan.mesh.sizes[AXIS])
+    micro_batches = plan.micro_batches or _micro_batches(plan)
     plan.trans("batch", time=(TIME, micro_batches), storage=False)
     for stage, ops in enumerate(plan.stages(stages)):
         plan.assign(ops, plan.mesh.at(pp=stage % plan.mesh.sizes[AXIS]))
     return micro_batches
+
+
+def _micro_batches(plan: Plan) -> int:
+    """At least as many as stages, if the batch allows: the fewest that divide it, else as many as it has elements."""
+    batch = max(found.size for found in plan.classes.select("batch"))
+    enough = [n for n in range(max(2, plan.mesh.sizes[AXIS]), batch + 1) if batch % n == 0]
+    return enough[0] if enough else batch
 
 
 def _order(plan: Plan, tasks_of_stages: Sequence[Sequence[Task]]) -> None:
