@@ -252,7 +252,27 @@ def product(rng: random.Random, program: Program) -> None:
         program.add(rng.choice((f"v{a} @ v{b}", f"v{a} @ v{b}.mT", f"v{a}.mT @ v{b}")), exact=False)
 
 
-STEPS = (*(unary, binary, reduction, along_a_dim) * 2, *(movement,) * 5, choice, cast, product)
+def vector_product(rng: random.Random, program: Program) -> None:
+    """A matrix times a vector, a row times a matrix, two vectors, an outer product; also batched."""
+    a, b = _pick(rng, program), _pick(rng, program)
+    first, second = program.values[a], program.values[b]
+    if not (first.is_floating_point() and first.dtype == second.dtype and first.ndim and second.ndim):
+        return
+    length = first.shape[-1]
+    vector = f"(v{b}.reshape(-1)[:{length}] / {max(length, 1)})"
+    lines = [f"torch.outer(v{a}.reshape(-1)[:{rng.choice(DIMS)}], v{b}.reshape(-1)[:{rng.choice(DIMS)}])"]
+    if second.numel() >= length:
+        lines += [f"v{a} @ {vector}", f"{vector} @ v{a}.mT", f"v{a} @ {vector}[:, None]", f"F.linear({vector}, v{a})"]
+    if first.ndim > 1:
+        row = rng.randrange(max(first.shape[-2], 1))
+        lines += [
+            f"v{a} @ v{a}[..., {row}, :, None] / {max(length, 1)}",
+            f"v{a}[..., {row}, None, :] @ v{a}.mT / {max(length, 1)}",
+        ]
+    program.add(rng.choice(lines), exact=False)
+
+
+STEPS = (*(unary, binary, reduction, along_a_dim) * 2, *(movement,) * 5, choice, cast, product, *(vector_product,) * 2)
 
 
 def check(program: Program) -> None:
