@@ -18,6 +18,7 @@ from mlirstitch.passes.partitioning.device_programs import device_programs
 from mlirstitch.passes.partitioning.linalg_graph import graph_of
 from mlirstitch.passes.partitioning.materialize import materialize
 from mlirstitch.passes.partitioning.plan import Plan
+from mlirstitch.passes.partitioning.plan_record import RecordedPlan
 from mlirstitch.passes.partitioning.plans import named_plan
 from mlirstitch.passes.partitioning.program import DistributedProgram
 from mlirstitch.passes.partitioning.simulate import Timeline, simulate
@@ -37,12 +38,17 @@ class Partitioned:
         function: the whole function.
         program: what all devices do.
         timeline: when they do it, on the model of the machine.
+        plan: the rules that made it.
+        target, links: the machine that it is costed on.
     """
 
     source: ir.Module
     function: ir.Operation
     program: DistributedProgram
     timeline: Timeline
+    plan: RecordedPlan
+    target: Target
+    links: Links
 
     @cached_property
     def module(self) -> ir.Module:
@@ -144,10 +150,11 @@ def partition(
     if function is None:
         raise PlanError("the module has no public function to partition", hint="name one @main")
     rules = named_plan(plan) if isinstance(plan, str) else plan
-    made = Plan(graph_of(function), mesh, micro_batches=micro_batches)
+    made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches)
     rules(made)
-    program = materialize(made.place(), Target.parse(target), Links.parse(links))
-    return Partitioned(module, function, program, simulate(program))
+    machine = Target.parse(target), Links.parse(links)
+    program = materialize(made.place(), *machine)
+    return Partitioned(module, function, program, simulate(program), made, *machine)
 
 
 def _window(box: Box) -> tuple[slice, ...]:
