@@ -13,11 +13,14 @@ import numpy as np
 from linalg_text import Text
 
 ROWS, COLUMNS = 8, 16
-ARGUMENTS = {"x": "8x16", "y": "8x16", "w": "16x16", "h": "8x16", "low": "1x1", "high": "1x1"}
+FACTORS = {"x": "8x16", "y": "8x16", "w": "16x16", "h": "8x16", "column": "16x1", "row": "1x16"}
+ARGUMENTS = {**FACTORS, "low": "1x1", "high": "1x1"}
+KINDS = ("unary", *("binary",) * 2, "product", "rows", "columns", "matmul", "vector", "outer", "turned", "half")
 
 
 def random_program(seed: int) -> str:
-    """A module of 4 to 14 ops: element-wise, reductions of rows or columns, transposes, products of matrices, halves.
+    """A module of 4 to 14 ops: element-wise, reductions of rows or columns, transposes, halves, products of matrices
+    and vectors.
 
     Sums are clamped at once, and only arguments are factors, so that no number outgrows the 24 bits of an f32.
     """
@@ -35,14 +38,14 @@ def random_program(seed: int) -> str:
 def random_inputs(seed: int) -> list[np.ndarray]:
     """Small integers as f32, in the order of the arguments."""
     source = np.random.default_rng(seed)
-    shapes = [tuple(map(int, shape.split("x"))) for shape in list(ARGUMENTS.values())[:4]]
+    shapes = [tuple(map(int, shape.split("x"))) for shape in FACTORS.values()]
     found = [source.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
     return [*found, np.full((1, 1), -3, np.float32), np.full((1, 1), 3, np.float32)]
 
 
 def _op(text: Text, source: random.Random, values: list[str]) -> str:
     value = source.choice(values[-5:])
-    kind = source.choice(("unary", "binary", "binary", "product", "rows", "columns", "matmul", "turned", "half"))
+    kind = source.choice(KINDS)
     if kind == "unary":
         return text.map(source.choice(("math.absf", "arith.negf")), value)
     if kind == "binary":
@@ -55,6 +58,11 @@ def _op(text: Text, source: random.Random, values: list[str]) -> str:
         return text.map("arith.addf", value, _clamped(text, total))
     if kind == "matmul":
         return _clamped(text, text.matmul(value, "%w"))
+    if kind == "vector":
+        return text.map("arith.addf", value, _clamped(text, text.matmul(value, "%column")))
+    if kind == "outer":
+        total = _clamped(text, text.reduce("arith.addf", value, 1))
+        return text.map("arith.subf", value, _clamped(text, text.matmul(total, "%row")))
     if kind == "half":
         half = text.op(
             f"tensor.extract_slice {value}[0, 0] [8, 8] [1, 1] : tensor<8x16xf32> to tensor<8x8xf32>", "tensor<8x8xf32>"
