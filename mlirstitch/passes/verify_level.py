@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlirstitch.dialects import invariants, stitch
+from mlirstitch.dialects import invariants, plan_attributes, stitch
 from mlirstitch.dialects.locations import refusal
 from mlirstitch.options import LEVELS, option
 from mlirstitch.passes.base import Pass, register_pass
@@ -28,8 +28,8 @@ class VerifyLevel(Pass):
     On the levels of linalg ops, a result indexed by a reduced dim must be a scan (``passes/scan.py``), and an op whose
     ``stitch.kind`` says scan or scatter must have that form.
 
-    Without a level only the ``stitch.*`` attributes are checked: each is known, stands where it may, and has a legal
-    value of its type.
+    Without a level only attributes are checked: each ``stitch.*`` and ``dist.*`` is known, stands where it may, and has
+    a legal value of its type; and the ops of device programs.
     """
 
     NAME = "stitch-verify"
@@ -45,6 +45,7 @@ class VerifyLevel(Pass):
                         _check_form(child)
         else:
             stitch.verify(op)
+            plan_attributes.verify(op)
 
 
 def _check_form(op: ir.Operation) -> None:

@@ -72,6 +72,30 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Decisions:
+    """What the rules of a plan came to: all that a :class:`Plan` knows beside its graph and mesh.
+
+    Attributes:
+        time_axes: name and size of every time axis.
+        cuts: per op, loops and the axes that cut them.
+        meshes: per op where it was assigned to, or None.
+        stored: per argument, dims and the axes by which they were asked to be stored cut.
+        homes: per argument where it was asked to be kept, or None.
+        orders, notes, eager, gathered_again: as in :class:`PlacedGraph`.
+    """
+
+    time_axes: tuple[tuple[str, int], ...]
+    cuts: tuple[tuple[tuple[int, tuple[str, ...]], ...], ...]
+    meshes: tuple[Mesh | None, ...]
+    stored: tuple[tuple[tuple[int, tuple[str, ...]], ...], ...]
+    homes: tuple[Mesh | None, ...]
+    orders: tuple[Order, ...]
+    notes: tuple[Note, ...]
+    eager: frozenset[int]
+    gathered_again: frozenset[int]
+
+
+@dataclass(frozen=True)
 class PlacedGraph:
     """A graph with a placement for every op.
 

@@ -16,7 +16,7 @@ from mlirstitch.passes.partitioning.dims import DimClass, DimClasses
 from mlirstitch.passes.partitioning.graph import Graph, GraphOp
 from mlirstitch.passes.partitioning.layout import Layout, split
 from mlirstitch.passes.partitioning.phases import BACKWARD, FORWARD, OPTIMIZER, phases_of
-from mlirstitch.passes.partitioning.placement import At, Moment, Note, Order, PlacedGraph, Placement, Storage
+from mlirstitch.passes.partitioning.placement import At, Decisions, Moment, Note, Order, PlacedGraph, Placement, Storage
 from mlirstitch.passes.partitioning.splits import layout_of, refusal_of_split
 
 Axes = str | Sequence[str]
@@ -106,6 +106,14 @@ class Plan:
             raise PlanError(f"{found.name} (op {op}), loop {loop}: {reason}", source=found.source)
         self._cut(found, loop, axes)
 
+    def time_axis(self, name: str, parts: int) -> None:
+        """Have an axis of time. Raises :class:`PlanError` if its name or size is taken."""
+        self._time_axes((name, parts))
+
+    def note(self, notes: Iterable[Note]) -> None:
+        """Keep what an earlier rule could not cut."""
+        self._notes += notes
+
     def replicate(self, ops: Iterable[int], axes: Axes = ()) -> None:
         """Undo cuts of some ops: over ``axes``, or over all."""
         gone = frozenset(_names(axes))
@@ -171,6 +179,21 @@ class Plan:
             storage,
             tuple(self._orders),
             tuple(sorted(self._notes, key=lambda note: (note.op, note.loop))),
+            frozenset(self._eager),
+            frozenset(self._gathered_again),
+        )
+
+    def decisions(self) -> Decisions:
+        """What the rules so far came to."""
+        arguments = self.graph.arguments
+        return Decisions(
+            tuple(self._time.items()),
+            tuple(tuple(sorted(cuts.items())) for cuts in self._cuts),
+            tuple(self._meshes),
+            tuple(tuple(sorted(self._stored[value].items())) for value in arguments),
+            tuple(self._homes.get(value) for value in arguments),
+            tuple(self._orders),
+            tuple(self._notes),
             frozenset(self._eager),
             frozenset(self._gathered_again),
         )
