@@ -7,6 +7,7 @@ which they were given, because a rule says what later ones find cut already.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -64,6 +65,17 @@ class RecordedPlan(Plan):
         rule = {"rule": "trans_op", "op": op, "loop": loop, **_axes(space, time)}
         super().trans_op(op, loop, space=space, time=time)
         self.rules.append(rule)
+
+    def time_axis(self, name: str, parts: int) -> None:
+        """As :meth:`Plan.time_axis`."""
+        super().time_axis(name, parts)
+        self.rules.append({"rule": "time_axis", "name": name, "parts": parts})
+
+    def note(self, notes: Iterable[Note]) -> None:
+        """As :meth:`Plan.note`."""
+        kept = tuple(notes)
+        super().note(kept)
+        self.rules.append({"rule": "note", "notes": [dataclasses.asdict(note) for note in kept]})
 
     def replicate(self, ops: Iterable[int], axes: Axes = ()) -> None:
         """As :meth:`Plan.replicate`."""
@@ -157,6 +169,8 @@ def _apply(plan: Plan, rule: Mapping[str, Any]) -> None:
         given["mesh"] = read_mesh(given["mesh"], plan.mesh)
     if isinstance(given.get("time"), dict):
         given["time"] = (given["time"]["axis"], given["time"]["parts"])
+    if "notes" in given:
+        given["notes"] = [Note(n["op"], n["loop"], tuple(n["axes"]), n["reason"]) for n in given["notes"]]
     getattr(plan, rule["rule"])(**given)
 
 

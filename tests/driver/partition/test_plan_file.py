@@ -21,7 +21,8 @@ from mlirstitch.passes.partitioning.plan_record import RecordedPlan, read_number
 from mlirstitch.passes.partitioning.plans import NAMED_PLANS
 
 QUESTIONS = {
-    "place", "is_cut", "may_cut", "reading_weights", "gradients", "using", "stages", "moment", "steps_of_time", "order"
+    "place", "is_cut", "may_cut", "reading_weights", "gradients", "using", "stages", "moment", "steps_of_time", "order",
+    "decisions"
 }  # fmt: skip
 """Public methods of Plan that change nothing, or whose effect is written from the plan itself (order)."""
 JOINED = ("dp+tp", "zero3+pp-1f1b", "zero2+pp-gpipe")
@@ -101,7 +102,7 @@ def _without(data: dict[str, Any], key: str) -> None:
         (lambda data: data["rules"].append({"rule": "replicate", "ops": "0-9999"}), "no op 0-9999"),
         (lambda data: data["rules"].append({"rule": "replicate", "ops": "stage 2 of 2"}), "no stage 2 of 2"),
         (lambda data: data["rules"].append({"rule": "assign", "ops": "0", "mesh": {"axes": [["dp", 4]]}}), "device 2"),
-        (lambda data: data["order"].append({"first": {"ops": "0", "at": {"m": 1}}, "then": {"ops": "1"}}), "no time m=1"),
+        (lambda data: data["order"].append({"first": {"ops": "0", "at": {"m": 1}}, "then": {"ops": "1"}}), "time m=1"),
         (lambda data: data["mesh"].update(axes=[["dp", 0]]), "minimum of 1"),
         (lambda data: data["mesh"].update(axes=[["dp", 1 << 40]]), "more than"),
         (lambda data: data["mesh"].update(axes=[["dp", 4]]), "for the mesh dp=4, not for dp=2"),
@@ -117,7 +118,7 @@ def test_a_file_that_is_not_right_is_refused_with_the_reason(change: Any, messag
 
 def test_a_plan_of_another_function_is_refused() -> None:
     file = decode_plan(data_of(planned(judged("mlp"), "dp", "dp=2")), "p.json")
-    with pytest.raises(PlanError, match="another function: it has no argument attention_norm.weight"):
+    with pytest.raises(PlanError, match=r"another function: it has no argument attention_norm\.weight"):
         file.apply(Plan(planned(judged("block"), "dp", "dp=2").program.placed.graph, Mesh.of(dp=2)))
 
 
