@@ -58,13 +58,15 @@ irdl.dialect @dist {
     irdl.results(whole: %whole)
   }
   irdl.operation @all_reduce {
-    %part = irdl.any
-    %whole = irdl.any
+    %part = irdl.base "!builtin.tensor"
+    %part_index = irdl.base "!builtin.tensor"
+    %whole = irdl.base "!builtin.tensor"
+    %whole_index = irdl.base "!builtin.tensor"
     %array = irdl.base "#builtin.array"
     %string = irdl.base "#builtin.string"
     irdl.attributes {"axes" = %array, "combiner" = %string}
-    irdl.operands(parts: variadic %part)
-    irdl.results(whole: variadic %whole)
+    irdl.operands(part: %part, part_index: optional %part_index)
+    irdl.results(whole: %whole, whole_index: optional %whole_index)
   }
   irdl.operation @reduce_scatter {
     %part = irdl.base "!builtin.tensor"

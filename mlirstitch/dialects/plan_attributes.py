@@ -13,6 +13,7 @@ attributes say, so that it can be printed, read again, and edited by hand:
 | ``dist.groups`` | op | the groups of ``dist.orders`` that it is in |
 | ``dist.notes`` | op | what it was asked to be cut by and why it is not |
 | ``dist.reduce_in_every_part`` | op | numbers of results that are combined in every part of time, not once |
+| ``dist.recompute`` | op | the backward pass computes it again (``dist-recompute``); it stays when a plan is dropped |
 | ``dist.store`` | argument | for every dim the axes by which it is stored cut |
 | ``dist.gather_again`` | argument | it is put together once for the forward and once for the backward pass |
 """
@@ -154,6 +155,7 @@ NOTES = StitchAttribute("dist.notes", (OP,), NOTE_ENTRIES, "what the op was aske
 EAGER = StitchAttribute("dist.reduce_in_every_part", (OP,), INTEGERS, "results combined in every part of time")
 STORE = StitchAttribute("dist.store", (ARGUMENT,), NAMES, "for every dim the axes by which it is stored cut")
 AGAIN = StitchAttribute("dist.gather_again", (ARGUMENT,), UNIT, "put together once for each pass")
+RECOMPUTE = StitchAttribute("dist.recompute", (OP,), UNIT, "computed again by the backward pass")
 PLAN_ATTRIBUTES: tuple[StitchAttribute[Any], ...] = (
     MESH,
     DEVICES,
@@ -166,6 +168,7 @@ PLAN_ATTRIBUTES: tuple[StitchAttribute[Any], ...] = (
     STORE,
     AGAIN,
 )
+"""What a plan writes and takes off again. ``dist.recompute`` is older than the plan: graphs are made with it."""
 
 
 def clear(module: ir.Operation, function: ir.Operation) -> None:
@@ -243,7 +246,7 @@ def _check_order(module: ir.Operation, order: OrderEntry, groups: set[int], time
 
 
 def _known(op: ir.Operation, place: str, name: str) -> StitchAttribute[Any]:
-    found = next((attribute for attribute in PLAN_ATTRIBUTES if attribute.name == name), None)
+    found = next((attribute for attribute in (*PLAN_ATTRIBUTES, RECOMPUTE) if attribute.name == name), None)
     if found is None:
         listed = ", ".join(attribute.name for attribute in PLAN_ATTRIBUTES)
         raise refusal(op, f"the attribute {name} is unknown", f"attributes of plans are {listed}")
