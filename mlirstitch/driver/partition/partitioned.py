@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,9 @@ from mlirstitch.passes.partitioning.linalg_graph import graph_of
 from mlirstitch.passes.partitioning.materialize import materialize
 from mlirstitch.passes.partitioning.plan import Plan
 from mlirstitch.passes.partitioning.plan_record import RecordedPlan
-from mlirstitch.passes.partitioning.plans import named_plan
+from mlirstitch.passes.partitioning.plans import named_plan, named_recompute
 from mlirstitch.passes.partitioning.program import DistributedProgram
+from mlirstitch.passes.partitioning.recompute import Recompute, mark_recomputed
 from mlirstitch.passes.partitioning.simulate import Timeline, simulate
 from mlirstitch.passes.structured import main_function
 from mlirstitch.target import Links, Target
@@ -132,6 +133,7 @@ def partition(
     target: str | Target = "sm_90",
     links: str | Links = DEFAULT_LINKS,
     micro_batches: int | None = None,
+    recompute: Callable[[Plan], Iterable[int]] | None = None,
 ) -> Partitioned:
     """Partition the public function of a normalized module (docs/architecture.md, level "linalg").
 
@@ -140,7 +142,10 @@ def partition(
         plan: the name of a plan (``tp``, ``dp+pp-1f1b``), or a function that makes rules.
         mesh: the devices.
         target, links: for the model of the machine.
-        micro_batches: how many a plan with micro-batches makes; its own choice by default.
+        micro_batches: how many a plan with micro-batches makes, or parts a plan that cuts in time on one device; its
+            own choice by default.
+        recompute: chooses the forward ops that the backward pass computes again (``dist-recompute``), given a plan
+            without rules; by default what a named plan chooses, else none. Rules then see the function with them.
 
     Raises:
         PlanError: the plan does not fit the function or the mesh, or contradicts itself.
@@ -150,11 +155,25 @@ def partition(
     if function is None:
         raise PlanError("the module has no public function to partition", hint="name one @main")
     rules = named_plan(plan) if isinstance(plan, str) else plan
+    chooses = named_recompute(plan) if isinstance(plan, str) and recompute is None else recompute
     made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches)
+    if chooses is not None:
+        module, function = _recomputing(module, [made.graph.ops[op].index for op in chooses(made)])
+        made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches)
     rules(made)
     machine = Target.parse(target), Links.parse(links)
     program = materialize(made.place(), *machine)
     return Partitioned(module, function, program, simulate(program), made, *machine)
+
+
+def _recomputing(module: ir.Module, indices: Sequence[int]) -> tuple[ir.Module, ir.Operation]:
+    """A copy of a module that computes some ops of its function again, and the function."""
+    copy = ir.Module.parse(str(module), module.context)
+    function = main_function(copy.operation)
+    assert function is not None  # the module has one
+    mark_recomputed(function, indices)
+    Recompute().run(copy.operation)
+    return copy, function
 
 
 def _window(box: Box) -> tuple[slice, ...]:

@@ -23,3 +23,4 @@ __all__ = [
     "recompute",
     "separate_fills",
 ]
+

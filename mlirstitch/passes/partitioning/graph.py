@@ -83,6 +83,7 @@ class GraphOp:
         flops: scalar operations of the whole op.
         kind: ``stitch.kind``, or "view", "constant", "return".
         source: the user's lines, ``model.py:12``, or "".
+        recomputes: a second computation of a forward op, for the backward pass (``dist-recompute``).
     """
 
     number: int
@@ -99,6 +100,7 @@ class GraphOp:
     flops: int
     kind: str
     source: str
+    recomputes: bool = False
 
 
 @dataclass(frozen=True)

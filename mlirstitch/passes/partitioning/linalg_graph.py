@@ -17,6 +17,8 @@ from mlirstitch.passes.partitioning.tensor_loops import tensor_loops
 from mlirstitch.passes.structured import block_ops, symbol_name
 
 RETURN = "func.return"
+RECOMPUTE = "dist.recompute"
+"""Unit attribute of an op that computes a forward op again; see ``dist-recompute``."""
 _BYTES = {"i1": 1, "index": 8}
 
 
@@ -103,6 +105,7 @@ class _Builder:
                 found.flops,
                 _kind(op),
                 source_line(op.location),
+                RECOMPUTE in op.attributes,
             )
         )
 

@@ -51,6 +51,7 @@ class Plan:
         self._orders: list[Order] = []
         self._notes: list[Note] = []
         self._eager: set[int] = set()
+        self._inner: set[str] = set()
         self._gathered_again: set[int] = set()
 
     # op-trans
@@ -113,6 +114,12 @@ class Plan:
     def note(self, notes: Iterable[Note]) -> None:
         """Keep what an earlier rule could not cut."""
         self._notes += notes
+
+    def inside_of_time(self, axis: str) -> None:
+        """Where an axis of the mesh and one of time cut the same loop, let that of the mesh be the inner one: in every
+        part of time devices along it have neighbouring parts, which are put together without waiting for other parts
+        of time. Otherwise a device has neighbouring parts one after the other, as data parallelism wants it."""
+        self._inner.update(self._space_axes(axis))
 
     def replicate(self, ops: Iterable[int], axes: Axes = ()) -> None:
         """Undo cuts of some ops: over ``axes``, or over all."""
@@ -209,7 +216,12 @@ class Plan:
                     hint="cut it by an axis of the part of the mesh it is placed on",
                     source=op.source,
                 )
-        return Placement(mesh, tuple(sorted(self._cuts[op.number].items())))
+        cuts = {loop: self._nested(axes) for loop, axes in self._cuts[op.number].items()}
+        return Placement(mesh, tuple(sorted(cuts.items())))
+
+    def _nested(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Axes of the mesh, of time, and those of the mesh that stand inside of time."""
+        return tuple(sorted(axes, key=lambda axis: 1 if axis in self._time else 2 if axis in self._inner else 0))
 
     def _storage(self, value: int, placements: Sequence[Placement]) -> Storage:
         tensor = self.graph.values[value]
@@ -256,9 +268,7 @@ class Plan:
         return refusal_of_split(op, loop, tuple(self._cuts[op.number]))
 
     def _cut(self, op: GraphOp, loop: int, axes: tuple[str, ...]) -> None:
-        together = (*self._cuts[op.number].get(loop, ()), *axes)
-        in_space = tuple(a for a in together if a not in self._time)
-        self._cuts[op.number][loop] = in_space + tuple(a for a in together if a in self._time)
+        self._cuts[op.number][loop] = (*self._cuts[op.number].get(loop, ()), *axes)
 
     def _store_class(self, found: DimClass, axes: tuple[str, ...]) -> None:
         for value, dim in found.dims:
@@ -307,6 +317,10 @@ class Plan:
     def is_cut(self, op: int, axis: str) -> bool:
         """Whether an axis cuts a loop of an op."""
         return any(axis in cut for cut in self._cuts[op].values())
+
+    def cut_loops(self, op: int, axis: str) -> tuple[int, ...]:
+        """The loops of an op that an axis cuts."""
+        return tuple(loop for loop, axes in sorted(self._cuts[op].items()) if axis in axes)
 
     def may_cut(self, op: int, loop: int, axis: str) -> bool:
         """Whether op-trans by an axis would be legal."""
