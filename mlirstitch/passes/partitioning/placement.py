@@ -19,7 +19,7 @@ class Placement:
 
     Attributes:
         mesh: the devices that compute it.
-        cuts: loop and the axes that cut it, outermost first, of the mesh and of time (those of time stand last).
+        cuts: loop and the axes that cut it, outermost first, of the mesh and of time.
             Over all other axes of the mesh the op is replicated; over all other time axes it runs once.
     """
 

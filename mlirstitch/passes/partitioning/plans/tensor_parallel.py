@@ -7,17 +7,19 @@ from mlirstitch.passes.partitioning.plan import Plan
 
 AXIS = "tp"
 _INSIDE = ("heads", "hidden")
+_ELSE = "vocabulary"
 _ALONG = ("sequence", "batch")
 
 
 def tensor_parallel(plan: Plan) -> None:
     """Heads of attention and the inner width of MLPs are cut: one sum behind each such block.
 
-    Where two widths in a row would be cut, the second stays whole: its op reads what the first made, and sums it.
+    A function without either is cut along its vocabulary. Where two widths in a row would be cut, the second stays
+    whole: its op reads what the first made, and sums it.
     """
-    found = [name for name in _INSIDE if plan.classes.has(name)]
-    if not found:
-        raise PlanError("the function has no heads and no hidden width to cut", hint="choose another plan")
+    found = [name for name in _INSIDE if plan.classes.has(name)] or [_ELSE]
+    if not plan.classes.has(found[0]):
+        raise PlanError("the function has no heads, hidden width or vocabulary to cut", hint="choose another plan")
     for name in found:
         plan.trans(name, space=AXIS)
 
@@ -29,5 +31,6 @@ def sequence_parallel(plan: Plan) -> None:
     for name in _ALONG:
         if plan.classes.has(name):
             plan.trans(name, space=AXIS, among=outside, storage=False)
+            plan.inside_of_time(AXIS)
             return
     raise PlanError("the function has no sequence and no batch to cut", hint="choose plan tp")
