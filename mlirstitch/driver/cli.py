@@ -16,19 +16,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from mlirstitch.driver.command_options import FilePath, compile_options, flag_of
+from mlirstitch.driver.command_options import EXIT_CODES, FilePath, compile_options, flag_of
 from mlirstitch.driver.console import MISUSED, note, progress, report_error
+from mlirstitch.driver.partition_commands import explain_plan, plan_command, planning_options, simulate_command
 from mlirstitch.errors import MlirstitchError
 from mlirstitch.options import LEVELS
-
-EXIT_CODES = """\b
-Exit codes:
-  0    success
-  1    the input is at fault
-  2    the command line is at fault
-  3    the compiler is at fault; a reproducer folder is named
-  130  stopped by Ctrl-C
-"""
 
 
 @click.group(
@@ -242,10 +234,24 @@ def emulate_command(ptx: str, **settings: Any) -> None:
     help="Write one page for a browser, which needs no other file and no network: FILE, by default the bundle's name "
     "with .html in the working folder; - is stdout.",
 )
+@click.option("--plan", metavar="NAME|FILE", help="Tell of a function (SPEC, not BUNDLE) what a plan makes of its ops.")
+@click.option("--op", type=click.IntRange(min=0), metavar="N", help="With --plan: of one op, and what may split it.")
+@planning_options
 def explain_command(
-    bundle: str, cluster: int | None, why: tuple[str, str] | None, as_json: bool, html: str | None
+    bundle: str,
+    cluster: int | None,
+    why: tuple[str, str] | None,
+    as_json: bool,
+    html: str | None,
+    plan: str | None,
+    op: int | None,
+    **settings: Any,
 ) -> None:
     """Tell what BUNDLE launches: kernels with their ops, source lines and bytes, and what was left apart and why.
+
+    With --plan, tell of a function what a plan for several devices makes of it: for every op its devices, the loops
+    that are cut, the layouts of what it reads and makes, and the communication that follows. SPEC, in the place of
+    BUNDLE, is as for plan.
 
     \b
     Examples:
@@ -255,7 +261,14 @@ def explain_command(
       mlirstitch explain model.bundle --why model.py:12 model.py:14
       mlirstitch explain model.bundle --json | python -m json.tool
       mlirstitch explain model.bundle --html model.html
+      mlirstitch explain model.py:step --mesh dp=2,tp=2 --plan dp+tp --op 12
     """
+    if plan is not None:
+        if cluster is not None or why or html is not None:
+            raise click.UsageError("--plan tells of a function before it is compiled: leave out what tells of a bundle")
+        return explain_plan(bundle, plan, op, as_json, settings)
+    if op is not None or settings["mesh"] or settings["micro_batches"] is not None or settings["other_shapes"]:
+        raise click.UsageError("without --plan there is a bundle, which has no mesh and no plan")
     from mlirstitch.driver.report.explain import explain_text_or_json
 
     if cluster is not None and why:
@@ -472,6 +485,10 @@ def opt_command(arguments: tuple[str, ...]) -> None:
     from mlirstitch.driver.opt import main as opt_main
 
     sys.exit(opt_main(list(arguments)))
+
+
+cli.add_command(plan_command)
+cli.add_command(simulate_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

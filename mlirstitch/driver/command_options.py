@@ -1,4 +1,4 @@
-"""Command-line flags of :class:`CompileOptions`, made from its fields, so that an option is declared once."""
+"""What commands have in common: flags of :class:`CompileOptions`, made from its fields, and how a help text ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ from typing import Any, TypeVar
 import click
 
 from mlirstitch.options import CompileOptions
+
+EXIT_CODES = """\b
+Exit codes:
+  0    success
+  1    the input is at fault
+  2    the command line is at fault
+  3    the compiler is at fault; a reproducer folder is named
+  130  stopped by Ctrl-C
+"""
+"""End of the help of every command."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
