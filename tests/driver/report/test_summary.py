@@ -1,11 +1,11 @@
 from mlirstitch.driver.report.summary import Bytes, Launches, summarise
-from mlirstitch.runtime.program import Argument, Buffer, Copy, Launch, LibraryCall, Operand, Program, Signature
+from mlirstitch.runtime.program import Argument, Buffer, Copy, Kind, Launch, LibraryCall, Operand, Program, Signature
 from mlirstitch.target import Target
 
 TARGET = Target.parse("sm_90").override(l2_bytes=8 * 1000)
 
 
-def launch(kernel, *arguments, kind="memory_bound"):
+def launch(kernel, *arguments, kind: Kind = "memory_bound"):
     return Launch("kernels", kernel, (1, 1, 1), (32, 1, 1), tuple(arguments), kind=kind)
 
 

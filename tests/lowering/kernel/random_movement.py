@@ -23,6 +23,14 @@ def _numbers(values: Sequence[int]) -> str:
     return f"[{', '.join(map(str, values))}]"
 
 
+def _places(offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> tuple[slice, ...]:
+    """Where a slice lies in its tensor."""
+    return tuple(
+        slice(low, low + (size - 1) * stride + 1 if size else low, stride)
+        for low, size, stride in zip(offsets, sizes, strides, strict=True)
+    )
+
+
 class TransposeOp:
     """``details``: permutation. ``linalg.transpose``."""
 
@@ -47,10 +55,7 @@ class SliceOp:
 
     def compute(self, step: Step, operands: Sequence[Known]) -> list[Known]:
         offsets, sizes, strides, dropped = step.details
-        places = tuple(
-            slice(low, low + (size - 1) * stride + 1 if size else low, stride)
-            for low, size, stride in zip(offsets, sizes, strides, strict=True)
-        )
+        places = _places(offsets, sizes, strides)
         kept = [size for d, size in enumerate(sizes) if d not in dropped]
         return _moved(operands[0], lambda x: x[places].reshape(kept))
 
@@ -71,10 +76,7 @@ class InsertOp:
     def compute(self, step: Step, operands: Sequence[Known]) -> list[Known]:
         offsets, strides = step.details
         source, target = operands
-        places = tuple(
-            slice(low, low + (size - 1) * stride + 1 if size else low, stride)
-            for low, size, stride in zip(offsets, source.type.shape, strides, strict=True)
-        )
+        places = _places(offsets, source.type.shape, strides)
         truth, error = target.truth.clone(), target.error.clone()
         truth[places] = source.truth
         if target.type.dtype.is_float:

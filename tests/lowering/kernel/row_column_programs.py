@@ -8,6 +8,11 @@ MAPS = """#id = affine_map<(d0, d1) -> (d0, d1)>
 #one = affine_map<(d0) -> (d0)>
 #all = affine_map<(d0) -> ()>
 """
+SUM = """{
+  ^bb0(%x: f32, %acc: f32):
+    %r = arith.addf %x, %acc : f32
+    linalg.yield %r : f32
+  }"""
 
 
 def scaled_rows(rows: int, cols: int, element: str = "f32", columns: bool = True, total: bool = True) -> str:
@@ -92,11 +97,7 @@ def both_argmax(rows: int, cols: int) -> str:
   %zc = linalg.fill ins(%inf : f32) outs(%ec : {col}) -> {col}
   %zi = linalg.fill ins(%none : i64) outs(%ei : {at}) -> {at}
   %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
-      ins(%a : {full}) outs(%zr : {row}) {{
-  ^bb0(%x: f32, %acc: f32):
-    %r = arith.addf %x, %acc : f32
-    linalg.yield %r : f32
-  }} -> {row}
+      ins(%a : {full}) outs(%zr : {row}) {SUM} -> {row}
   %m:2 = linalg.generic {{indexing_maps = [#id, #col, #col], iterator_types = ["reduction", "parallel"]}}
       ins(%a : {full}) outs(%zc, %zi : {col}, {at}) {{
   ^bb0(%x: f32, %v: f32, %p: i64):
@@ -118,11 +119,6 @@ def both_argmax(rows: int, cols: int) -> str:
 def divided_rows(rows: int, cols: int, labels: int) -> str:
     """``n = 1 + sum(b)``, ``q = x / n`` and its row sums, and the total of the row sums divided by n."""
     full, row, flat = f"tensor<{rows}x{cols}xf32>", f"tensor<{rows}xf32>", f"tensor<{labels}xf32>"
-    fold = """{
-  ^bb0(%x: f32, %acc: f32):
-    %r = arith.addf %x, %acc : f32
-    linalg.yield %r : f32
-  }"""
     return f"""{MAPS}#two = affine_map<(d0, d1) -> ()>
 #none = affine_map<() -> ()>
 func.func @f(%a: {full}, %b: {flat}) -> ({full}, {row}, tensor<f32>) {{
@@ -135,7 +131,7 @@ func.func @f(%a: {full}, %b: {flat}) -> ({full}, {row}, tensor<f32>) {{
   %zt = linalg.fill ins(%zero : f32) outs(%et : tensor<f32>) -> tensor<f32>
   %ot = linalg.fill ins(%one : f32) outs(%et : tensor<f32>) -> tensor<f32>
   %n = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
-      ins(%b : {flat}) outs(%ot : tensor<f32>) {fold} -> tensor<f32>
+      ins(%b : {flat}) outs(%ot : tensor<f32>) {SUM} -> tensor<f32>
   %q = linalg.generic {{indexing_maps = [#id, #two, #id], iterator_types = ["parallel", "parallel"]}}
       ins(%a, %n : {full}, tensor<f32>) outs(%ef : {full}) {{
   ^bb0(%x: f32, %y: f32, %out: f32):
@@ -143,9 +139,9 @@ func.func @f(%a: {full}, %b: {flat}) -> ({full}, {row}, tensor<f32>) {{
     linalg.yield %r : f32
   }} -> {full}
   %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
-      ins(%q : {full}) outs(%zr : {row}) {fold} -> {row}
+      ins(%q : {full}) outs(%zr : {row}) {SUM} -> {row}
   %t = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
-      ins(%s : {row}) outs(%zt : tensor<f32>) {fold} -> tensor<f32>
+      ins(%s : {row}) outs(%zt : tensor<f32>) {SUM} -> tensor<f32>
   %u = linalg.generic {{indexing_maps = [#none, #none, #none], iterator_types = []}}
       ins(%t, %n : tensor<f32>, tensor<f32>) outs(%et : tensor<f32>) {{
   ^bb0(%x: f32, %y: f32, %out: f32):
@@ -166,11 +162,7 @@ def paired_rows(rows: int, cols: int) -> str:
   %zr = linalg.fill ins(%zero : f32) outs(%er : {row}) -> {row}
   %zt = linalg.fill ins(%zero : f32) outs(%et : tensor<f32>) -> tensor<f32>
   %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
-      ins(%a : {full}) outs(%zr : {row}) {{
-  ^bb0(%x: f32, %acc: f32):
-    %r = arith.addf %x, %acc : f32
-    linalg.yield %r : f32
-  }} -> {row}
+      ins(%a : {full}) outs(%zr : {row}) {SUM} -> {row}
   %q = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
       ins(%a : {full}) outs(%zr : {row}) {{
   ^bb0(%x: f32, %acc: f32):
@@ -179,11 +171,7 @@ def paired_rows(rows: int, cols: int) -> str:
     linalg.yield %r : f32
   }} -> {row}
   %t = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
-      ins(%s : {row}) outs(%zt : tensor<f32>) {{
-  ^bb0(%x: f32, %acc: f32):
-    %r = arith.addf %x, %acc : f32
-    linalg.yield %r : f32
-  }} -> tensor<f32>
+      ins(%s : {row}) outs(%zt : tensor<f32>) {SUM} -> tensor<f32>
   return %s, %q, %t : {row}, {row}, tensor<f32>
 }}"""
 
@@ -191,11 +179,6 @@ def paired_rows(rows: int, cols: int) -> str:
 def shifted_columns(rows: int, cols: int) -> str:
     """``c = sum(x, 0)``, the total ``t`` of the row sums, and ``c + t``; returns t and c + t."""
     full, row, col = f"tensor<{rows}x{cols}xf32>", f"tensor<{rows}xf32>", f"tensor<{cols}xf32>"
-    fold = """{
-  ^bb0(%x: f32, %acc: f32):
-    %r = arith.addf %x, %acc : f32
-    linalg.yield %r : f32
-  }"""
     return f"""{MAPS}func.func @f(%a: {full}) -> (tensor<f32>, {col}) {{
   %zero = arith.constant 0.0 : f32
   %er = tensor.empty() : {row}
@@ -205,11 +188,11 @@ def shifted_columns(rows: int, cols: int) -> str:
   %zc = linalg.fill ins(%zero : f32) outs(%ec : {col}) -> {col}
   %zt = linalg.fill ins(%zero : f32) outs(%et : tensor<f32>) -> tensor<f32>
   %s = linalg.generic {{indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}}
-      ins(%a : {full}) outs(%zr : {row}) {fold} -> {row}
+      ins(%a : {full}) outs(%zr : {row}) {SUM} -> {row}
   %c = linalg.generic {{indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}}
-      ins(%a : {full}) outs(%zc : {col}) {fold} -> {col}
+      ins(%a : {full}) outs(%zc : {col}) {SUM} -> {col}
   %t = linalg.generic {{indexing_maps = [#one, #all], iterator_types = ["reduction"]}}
-      ins(%s : {row}) outs(%zt : tensor<f32>) {fold} -> tensor<f32>
+      ins(%s : {row}) outs(%zt : tensor<f32>) {SUM} -> tensor<f32>
   %o = linalg.generic {{indexing_maps = [#one, #all, #one], iterator_types = ["parallel"]}}
       ins(%c, %t : {col}, tensor<f32>) outs(%ec : {col}) {{
   ^bb0(%x: f32, %y: f32, %out: f32):

@@ -12,7 +12,6 @@ import sys
 import numpy as np
 from linalg_text import Text
 
-ROWS, COLUMNS = 8, 16
 FACTORS = {"x": "8x16", "y": "8x16", "w": "16x16", "h": "8x16", "column": "16x1", "row": "1x16"}
 ARGUMENTS = {**FACTORS, "low": "1x1", "high": "1x1"}
 KINDS = ("unary", *("binary",) * 2, "product", "rows", "columns", "matmul", "vector", "outer", "turned", "half")

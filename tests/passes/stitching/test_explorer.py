@@ -6,43 +6,28 @@ from collections.abc import Callable
 
 import pytest
 from linalg_text import Text
-from mlir import ir
+from text_graphs import graph_of, nodes_of
 
-from mlirstitch.dialects import parse_module
 from mlirstitch.passes.stitching import greedy, template
 from mlirstitch.passes.stitching.explorer import BeamClusterer
 from mlirstitch.passes.stitching.explorer.beam import beam_search
 from mlirstitch.passes.stitching.explorer.partition import Partition
 from mlirstitch.passes.stitching.explorer.window import Pattern, Window, mask_of, places
 from mlirstitch.passes.stitching.fusion_plan import FusionPlan, PlannedCluster, Rule, check_plan
-from mlirstitch.passes.stitching.graph import Graph, build_graph
+from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.passes.stitching.judge import Judge, Limits
 from mlirstitch.passes.stitching.template import Cluster
-from mlirstitch.passes.structured import main_function
 from mlirstitch.target import Target
 
-KEEP: list[ir.Module] = []
 TARGET = Target.parse("sm_90")
 pytestmark = pytest.mark.usefixtures("fake_templates")
 
 
-def _graph(text: str) -> Graph:
-    module = parse_module(text)
-    KEEP.append(module)
-    main = main_function(module.operation)
-    assert main is not None
-    return build_graph(main)
-
-
 def _plan(text: str) -> tuple[Graph, FusionPlan]:
-    graph = _graph(text)
+    graph = graph_of(text)
     plan = BeamClusterer().plan(graph, TARGET, "none")
     check_plan(graph, plan)
     return graph, plan
-
-
-def _nodes(plan: FusionPlan) -> list[tuple[int, ...]]:
-    return [cluster.nodes for cluster in plan.clusters]
 
 
 def _norm(text: Text, value: str) -> str:
@@ -56,7 +41,7 @@ def _two_branches() -> Graph:
     first = text.map("math.absf", "%x")
     left, right = text.map("math.exp", first), text.map("math.tanh", first)
     joined = text.map("arith.addf", left, right)
-    return _graph(text.module(text.map("math.absf", joined), text.map("math.cos", "%x")))
+    return graph_of(text.module(text.map("math.absf", joined), text.map("math.cos", "%x")))
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
@@ -109,7 +94,7 @@ def _crossed() -> Window:
     """0 feeds 2, 1 feeds 3: {0, 3} and {1, 2} are convex, but each needs the other."""
     text = Text(x="4x8", y="4x8")
     first, second = text.map("math.absf", "%x"), text.map("math.absf", "%y")
-    return Window(_graph(text.module(text.map("math.exp", first), text.map("math.exp", second))), range(4))
+    return Window(graph_of(text.module(text.map("math.exp", first), text.map("math.exp", second))), range(4))
 
 
 def test_two_convex_patterns_that_need_each_other_are_in_no_plan() -> None:
@@ -128,7 +113,7 @@ def test_a_plan_that_leaves_a_node_to_a_better_pattern_is_not_crowded_out() -> N
     value = "%x"
     for _ in range(4):
         value = text.map("math.exp", value)
-    window = Window(_graph(text.module(value)), range(4))
+    window = Window(graph_of(text.module(value)), range(4))
     alone = [_pattern(window, [place], 0.0) for place in range(4)]
     candidates = [
         [_pattern(window, [0, 1], 3.0), alone[0]],
@@ -155,7 +140,7 @@ def test_a_path_through_what_every_reader_computes_counts() -> None:
     value = "%x"
     for op in ("math.exp", "arith.negf", "math.exp", "math.exp"):
         value = text.map(op, value)
-    partition = Partition(_graph(text.module(value)), [[0], [2], [3]])  # node 1 is in every cluster that reads it
+    partition = Partition(graph_of(text.module(value)), [[0], [2], [3]])  # node 1 is in every cluster that reads it
     assert partition.neighbours(0) == [1]
     assert not partition.is_convex([0, 2])
 
@@ -167,7 +152,7 @@ def _read_twice() -> Graph:
     half = text.op(
         f"tensor.extract_slice {whole}[0, 0] [8, 4] [1, 1] : tensor<8x8xf32> to tensor<8x4xf32>", "tensor<8x4xf32>"
     )
-    return _graph(text.module(text.matmul(half, "%w"), text.matmul(half, "%w"), whole))
+    return graph_of(text.module(text.matmul(half, "%w"), text.matmul(half, "%w"), whole))
 
 
 def test_clusters_that_share_a_node_or_need_each_other_are_no_partition() -> None:
@@ -181,14 +166,14 @@ def test_a_node_that_two_kernels_compute_is_in_no_cluster_though_they_share_a_la
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = _read_twice()
-    assert _nodes(BeamClusterer().plan(graph, TARGET, "none")) == [(0,), (1, 2), (1, 3)]
+    assert nodes_of(BeamClusterer().plan(graph, TARGET, "none")) == [(0,), (1, 2), (1, 3)]
 
     def pack_products(_: Graph, plan: FusionPlan, *rest: object) -> FusionPlan:
         first, *others = plan.clusters
         return FusionPlan((first, PlannedCluster(tuple(sorted({n for c in others for n in c.nodes})))), plan.apart)
 
     monkeypatch.setattr(greedy, "pack_independent", pack_products)
-    assert _nodes(BeamClusterer().plan(graph, TARGET, "none")) == [(0,), (1, 2, 3)]
+    assert nodes_of(BeamClusterer().plan(graph, TARGET, "none")) == [(0,), (1, 2, 3)]
 
 
 def test_a_node_that_two_kernels_compute_may_lie_between_two_of_a_cluster() -> None:
@@ -205,14 +190,14 @@ def test_a_residual_that_is_read_again_is_added_where_the_product_is_made() -> N
     text = Text(x="4x16", w="16x16", rest="4x16")
     total = text.map("arith.addf", text.matmul("%x", "%w"), "%rest")
     _, plan = _plan(text.module(_norm(text, total), total))
-    assert _nodes(plan) == [(0, 1), (2, 3, 4)]
+    assert nodes_of(plan) == [(0, 1), (2, 3, 4)]
     assert [pair.rule for pair in plan.apart] == [Rule.COMPUTE, Rule.COMPUTE]
 
 
 def test_nothing_changes_where_the_greedy_plan_is_as_good() -> None:
     text = Text(x="4x16", w="16x16")
     _, plan = _plan(text.module(_norm(text, text.matmul("%x", "%w"))))
-    assert _nodes(plan) == [(0,), (1, 2, 3)]
+    assert nodes_of(plan) == [(0,), (1, 2, 3)]
 
 
 # Work -----------------------------------------------------------------------------------------------------------------

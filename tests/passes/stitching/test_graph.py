@@ -7,21 +7,9 @@ import random
 
 import pytest
 from linalg_text import Text
-from mlir import ir
+from text_graphs import graph_of
 
-from mlirstitch.dialects import parse_module
-from mlirstitch.passes.stitching.graph import MAX_FREE_DEPTH, Graph, build_graph, is_convex, reachability
-from mlirstitch.passes.structured import main_function
-
-KEEP: list[ir.Module] = []
-
-
-def _graph(text: str) -> Graph:
-    module = parse_module(text)
-    KEEP.append(module)  # a graph refers to the module's ops
-    main = main_function(module.operation)
-    assert main is not None
-    return build_graph(main)
+from mlirstitch.passes.stitching.graph import MAX_FREE_DEPTH, is_convex, reachability
 
 
 def _names(values: object) -> list[str]:
@@ -34,7 +22,7 @@ def test_edges_look_through_views_and_fills_are_no_nodes() -> None:
     flat = text.op(f"tensor.collapse_shape {a} [[0, 1]] : tensor<4x8xf32> into tensor<32xf32>", "tensor<32xf32>")
     b = text.map("math.absf", flat)
     c = text.reduce("arith.addf", a, 1)
-    graph = _graph(text.module(b, c))
+    graph = graph_of(text.module(b, c))
     assert [op.name for op in graph.ops] == ["linalg.generic"] * 3
     assert graph.predecessors == ((), (0,), (0,))
     assert graph.successors == ((1, 2), (), ())
@@ -46,7 +34,7 @@ def test_a_view_stays_outside_unless_the_cluster_makes_its_source() -> None:
     a = text.map("math.exp", "%x")
     flat = text.op(f"tensor.collapse_shape {a} [[0, 1]] : tensor<4x8xf32> into tensor<32xf32>", "tensor<32xf32>")
     b = text.map("math.absf", flat)
-    graph = _graph(text.module(b))
+    graph = graph_of(text.module(b))
     alone = graph.cluster([1])
     assert _names(alone.inputs) == ["%collapsed"]
     assert [op.name for op in alone.ops] == ["tensor.empty", "linalg.generic"]
@@ -60,7 +48,7 @@ def test_a_tensor_read_in_two_forms_is_one_input() -> None:
     text = Text(x="4x8")
     flat = text.op("tensor.collapse_shape %x [[0, 1]] : tensor<4x8xf32> into tensor<32xf32>", "tensor<32xf32>")
     a, b = text.map("math.absf", flat), text.map("math.exp", "%x")
-    cluster = _graph(text.module(a, b)).cluster([0, 1])
+    cluster = graph_of(text.module(a, b)).cluster([0, 1])
     assert _names(cluster.inputs) == ["%arg0"]
 
 
@@ -70,7 +58,7 @@ def test_a_result_read_outside_or_returned_through_a_view_is_an_output() -> None
     b = text.map("math.absf", a)
     flat = text.op(f"tensor.collapse_shape {b} [[0, 1]] : tensor<4x8xf32> into tensor<32xf32>", "tensor<32xf32>")
     c = text.map("math.sqrt", a)
-    graph = _graph(text.module(flat, c))
+    graph = graph_of(text.module(flat, c))
     assert len(graph.cluster([0, 1]).outputs) == 2
     assert len(graph.cluster([0, 1, 2]).outputs) == 2
     assert len(graph.cluster([0, 2]).outputs) == 2
@@ -100,7 +88,7 @@ func.func @main(%t: tensor<9xf32>, %i: tensor<4xindex>) -> tensor<4xf32> {
 
 
 def test_a_tensor_captured_by_a_body_is_an_edge_and_an_input() -> None:
-    graph = _graph(CAPTURE)
+    graph = graph_of(CAPTURE)
     assert graph.predecessors == ((), (0,))
     assert len(graph.cluster([0]).outputs) == 1
     assert len(graph.cluster([1]).inputs) == 2
@@ -117,13 +105,13 @@ def _mask_chain(length: int) -> str:
 
 
 def test_what_reads_no_tensor_is_computed_by_its_user() -> None:
-    graph = _graph(_mask_chain(3))
+    graph = graph_of(_mask_chain(3))
     assert len(graph.ops) == 1
     assert [op.name for op in graph.cluster([0]).ops].count("linalg.generic") == 4
 
 
 def test_long_chains_without_input_are_nodes_again() -> None:
-    graph = _graph(_mask_chain(1500))
+    graph = graph_of(_mask_chain(1500))
     assert len(graph.ops) == 1500 - MAX_FREE_DEPTH + 1
     assert len(graph.cluster(range(len(graph.ops))).outputs) == 1
 
@@ -135,7 +123,7 @@ def test_convexity_agrees_with_the_definition(seed: int) -> None:
     values = ["%x", "%y"]
     for _ in range(9):
         values.append(text.map("arith.addf", *source.sample(values, 2)))
-    graph = _graph(text.module(*values[2:]))
+    graph = graph_of(text.module(*values[2:]))
     reach = reachability(graph.successors)
     count = len(graph.ops)
     for nodes in itertools.combinations(range(count), 3):

@@ -8,39 +8,26 @@ import time
 import pytest
 from linalg_text import Text
 from mlir import ir
+from text_graphs import graph_of, nodes_of
 
-from mlirstitch.dialects import parse_module, stitch
+from mlirstitch.dialects import stitch
 from mlirstitch.errors import PassError
 from mlirstitch.passes.stitching.cluster import write_plan
 from mlirstitch.passes.stitching.fusion_plan import Apart, FusionPlan, PlannedCluster, Rule, check_plan
-from mlirstitch.passes.stitching.graph import Graph, build_graph
+from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.passes.stitching.greedy import GreedyClusterer
 from mlirstitch.passes.stitching.judge import Limits
-from mlirstitch.passes.structured import main_function
 from mlirstitch.target import Target
 
-KEEP: list[ir.Module] = []
 TARGET = Target.parse("sm_90")
 pytestmark = pytest.mark.usefixtures("fake_templates")
 
 
-def _graph(text: str) -> Graph:
-    module = parse_module(text)
-    KEEP.append(module)
-    main = main_function(module.operation)
-    assert main is not None
-    return build_graph(main)
-
-
 def _plan(text: str, limits: Limits = Limits(), library: str = "none") -> tuple[Graph, FusionPlan]:  # noqa: B008
-    graph = _graph(text)
+    graph = graph_of(text)
     plan = GreedyClusterer(limits).plan(graph, TARGET, library)
     check_plan(graph, plan)
     return graph, plan
-
-
-def _nodes(plan: FusionPlan) -> list[tuple[int, ...]]:
-    return [cluster.nodes for cluster in plan.clusters]
 
 
 def _softmax(text: Text, value: str) -> str:
@@ -52,7 +39,7 @@ def _softmax(text: Text, value: str) -> str:
 def test_a_softmax_is_one_cluster() -> None:
     text = Text(x="4x8")
     _, plan = _plan(text.module(_softmax(text, "%x")))
-    assert _nodes(plan) == [(0, 1, 2, 3, 4)]
+    assert nodes_of(plan) == [(0, 1, 2, 3, 4)]
     assert plan.apart == ()
 
 
@@ -61,7 +48,7 @@ def test_a_matmul_takes_its_transpose_and_its_epilogue_and_rows_stay_apart() -> 
     product = text.matmul("%x", text.transpose("%w"), line="7")
     biased = text.map("arith.addf", product, "%b", line="8")
     _, plan = _plan(text.module(_softmax(text, text.map("math.exp", biased))))
-    assert _nodes(plan) == [(0, 1), (2, 3, 4, 5, 6, 7, 8)]
+    assert nodes_of(plan) == [(0, 1), (2, 3, 4, 5, 6, 7, 8)]
     assert plan.apart == (Apart(1, 2, 2, Rule.COMPUTE, "", "tensor<4x8xf32>", 128),)
 
 
@@ -69,13 +56,13 @@ def test_an_element_wise_tail_goes_into_the_matmul() -> None:
     text = Text(x="4x16", w="16x8", b="4x8")
     tail = text.map("math.exp", text.map("arith.addf", text.matmul("%x", "%w"), "%b"))
     _, plan = _plan(text.module(tail))
-    assert _nodes(plan) == [(0, 1, 2)]
+    assert nodes_of(plan) == [(0, 1, 2)]
 
 
 def test_an_expensive_producer_is_not_recomputed_by_a_matmul() -> None:
     text = Text(x="4x16", w="16x8")
     _, plan = _plan(text.module(text.matmul(text.map("math.exp", "%x"), "%w")))
-    assert _nodes(plan) == [(0,), (1,)]
+    assert nodes_of(plan) == [(0,), (1,)]
     assert [pair.rule for pair in plan.apart] == [Rule.RECOMPUTE]
 
 
@@ -118,7 +105,7 @@ def test_a_transpose_that_two_matmuls_read_is_computed_by_both() -> None:
     text = Text(x="4x16", y="4x16", w="8x16")
     turned = text.transpose("%w")
     _, plan = _plan(text.module(text.matmul("%x", turned), text.matmul("%y", turned)))
-    assert _nodes(plan) == [(0, 1), (0, 2)]
+    assert nodes_of(plan) == [(0, 1), (0, 2)]
     assert plan.duplicated() == {0}
 
 
@@ -129,7 +116,7 @@ def test_every_kernel_that_computes_a_movement_for_itself_tells_why_it_reads_its
         f"tensor.extract_slice {whole}[0, 0] [8, 4] [1, 1] : tensor<8x8xf32> to tensor<8x4xf32>", "tensor<8x4xf32>"
     )
     graph, plan = _plan(text.module(text.matmul(half, "%w"), text.matmul(half, "%w"), whole))
-    assert _nodes(plan) == [(0,), (1, 2), (1, 3)]
+    assert nodes_of(plan) == [(0,), (1, 2), (1, 3)]
     assert [(pair.producer, pair.consumer, pair.reader) for pair in plan.apart] == [(0, 1, 2), (0, 1, 3)]
     assert {pair.rule for pair in plan.apart} == {Rule.RECOMPUTE}  # no third kernel is between
     write_plan(graph, plan)
@@ -143,14 +130,14 @@ def test_a_kernel_takes_no_movement_that_only_another_one_needs() -> None:
     turned = text.transpose("%w")
     back = text.transpose(turned)
     _, plan = _plan(text.module(text.matmul("%x", turned), text.matmul("%y", back)))
-    assert _nodes(plan) == [(0, 2), (0, 1, 3)]
+    assert nodes_of(plan) == [(0, 2), (0, 1, 3)]
 
 
 def test_a_returned_transpose_is_stored_once() -> None:
     text = Text(x="4x16", y="4x16", w="8x16")
     turned = text.transpose("%w")
     _, plan = _plan(text.module(text.matmul("%x", turned), text.matmul("%y", turned), turned))
-    assert _nodes(plan) == [(0,), (1,), (2,)]
+    assert nodes_of(plan) == [(0,), (1,), (2,)]
     assert {pair.rule for pair in plan.apart} == {Rule.TEMPLATE}  # the kernel would store two shapes
 
 
@@ -160,9 +147,9 @@ def test_a_path_through_a_matmul_keeps_rows_apart() -> None:
     normed = text.map("arith.divf", "%x", text.reduce("arith.addf", "%x", 1))
     summed = text.map("arith.addf", normed, text.matmul(normed, "%w"))
     graph, plan = _plan(text.module(_softmax(text, summed)))
-    assert _nodes(plan)[0] == (0, 1)
+    assert nodes_of(plan)[0] == (0, 1)
     assert Rule.CYCLE in {pair.rule for pair in plan.apart}
-    assert len(graph.ops) == sum(len(nodes) for nodes in _nodes(plan))
+    assert len(graph.ops) == sum(len(nodes) for nodes in nodes_of(plan))
 
 
 def test_rows_and_columns_are_cut_with_the_rows_together() -> None:
@@ -187,11 +174,11 @@ def test_limits_bound_a_kernel() -> None:
     for _ in range(10):
         value = text.map("math.exp", value)
     _, plan = _plan(text.module(value), Limits(ops=4))
-    assert max(len(nodes) for nodes in _nodes(plan)) <= 4
+    assert max(len(nodes) for nodes in nodes_of(plan)) <= 4
     assert {pair.rule for pair in plan.apart} == {Rule.LIMIT}
     wide = Text(x="64")
     _, plan = _plan(wide.module(*(wide.map("math.exp", "%x") for _ in range(20))), Limits(arguments=6))
-    assert all(len(nodes) <= 5 for nodes in _nodes(plan))
+    assert all(len(nodes) <= 5 for nodes in nodes_of(plan))
 
 
 def test_an_op_without_template_is_refused_with_its_line() -> None:
@@ -227,17 +214,17 @@ def test_random_graphs_get_a_plan_that_covers_and_runs(seed: int) -> None:
     returned = {values[-1], *source.sample(values[2:], min(2, len(values) - 2))}
     module = text.module(*sorted(returned))
     graph, plan = _plan(module)
-    again = GreedyClusterer().plan(_graph(module), TARGET, "none")
+    again = GreedyClusterer().plan(graph_of(module), TARGET, "none")
     assert again == plan
     pairs = {(pair.producer, pair.consumer) for pair in plan.apart}
     homes = {node: cluster for cluster in plan.clusters for node in cluster.nodes}
     assert all(homes[producer] != homes[consumer] for producer, consumer in pairs)
-    assert len(graph.ops) <= sum(len(nodes) for nodes in _nodes(plan))
+    assert len(graph.ops) <= sum(len(nodes) for nodes in nodes_of(plan))
 
 
 def test_a_plan_that_misses_a_node_or_runs_backwards_is_refused() -> None:
     text = Text(x="8")
-    graph = _graph(text.module(text.map("math.exp", text.map("math.sqrt", "%x"))))
+    graph = graph_of(text.module(text.map("math.exp", text.map("math.sqrt", "%x"))))
     with pytest.raises(PassError, match="leaves out node 1"):
         check_plan(graph, FusionPlan((PlannedCluster((0,)),), ()))
     with pytest.raises(PassError, match="runs node 1 before node 0"):
@@ -253,7 +240,7 @@ def test_thousands_of_ops_take_seconds(shape: str, count: int) -> None:
     for _ in range(count):
         value = text.map("math.absf", "%x" if shape == "wide" else value)
         values.append(value)
-    graph = _graph(text.module(*(values if shape == "wide" else values[-1:])))
+    graph = graph_of(text.module(*(values if shape == "wide" else values[-1:])))
     start = time.perf_counter()
     plan = GreedyClusterer().plan(graph, TARGET, "none")
     assert time.perf_counter() - start < 20  # a quadratic clusterer takes minutes

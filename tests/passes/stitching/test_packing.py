@@ -6,32 +6,21 @@ from collections.abc import Sequence
 
 import pytest
 from linalg_text import Text
-from mlir import ir
+from text_graphs import graph_of
 
 import mlirstitch.lowering  # noqa: F401  (registers templates)
-from mlirstitch.dialects import parse_module
 from mlirstitch.lowering.kernel.packed import PackedTemplate
 from mlirstitch.passes.stitching.fusion_plan import FusionPlan, PlannedCluster, check_plan
-from mlirstitch.passes.stitching.graph import Graph, build_graph, tensor_bytes
+from mlirstitch.passes.stitching.graph import Graph, tensor_bytes
 from mlirstitch.passes.stitching.independent import independent_parts
 from mlirstitch.passes.stitching.judge import Limits
 from mlirstitch.passes.stitching.packing import pack_independent
 from mlirstitch.passes.stitching.packing_cost import Load, seconds_lost
 from mlirstitch.passes.stitching.template import Cluster
-from mlirstitch.passes.structured import main_function
 from mlirstitch.target import Target
 
-KEEP: list[ir.Module] = []
 TARGET = Target.parse("sm_90")
 DEFAULTS = Limits()
-
-
-def graph_of(text: str) -> Graph:
-    module = parse_module(text)
-    KEEP.append(module)
-    main = main_function(module.operation)
-    assert main is not None
-    return build_graph(main)
 
 
 def packed(

@@ -6,17 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from linalg_text import Text
-from mlir import ir
+from text_graphs import graph_of
 
-from mlirstitch.dialects import parse_module
 from mlirstitch.passes.stitching.explorer import BeamClusterer
 from mlirstitch.passes.stitching.fusion_plan import check_plan
-from mlirstitch.passes.stitching.graph import Graph, build_graph
+from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.passes.stitching.recurrent_steps import FEWEST_STEPS, recurrent_steps
-from mlirstitch.passes.structured import main_function
 from mlirstitch.target import Target
 
-KEEP: list[ir.Module] = []
 TARGET = Target.parse("sm_90")
 pytestmark = pytest.mark.usefixtures("fake_templates")
 
@@ -28,11 +25,7 @@ def _sequence(steps: int, rows: int = 4, width: int = 16, shared: bool = True) -
     state = "%x"
     for number in range(steps):
         state = text.map("math.tanh", text.matmul(state, f"%w{0 if shared else number}"))
-    module = parse_module(text.module(state))
-    KEEP.append(module)
-    main = main_function(module.operation)
-    assert main is not None
-    return build_graph(main)
+    return graph_of(text.module(state))
 
 
 def test_short_contractions_that_share_weights_are_steps() -> None:

@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from linalg_text import Text
-from mlir import ir
+from text_graphs import graph_of
 
-from mlirstitch.dialects import parse_module
-from mlirstitch.passes.stitching.graph import Graph, build_graph
 from mlirstitch.passes.stitching.regions import level_regions, split_by_rows
-from mlirstitch.passes.structured import main_function
-
-KEEP: list[ir.Module] = []
-
-
-def _graph(text: str) -> Graph:
-    module = parse_module(text)
-    KEEP.append(module)
-    main = main_function(module.operation)
-    assert main is not None
-    return build_graph(main)
 
 
 def test_anchors_cut_levels_and_levels_fall_into_connected_parts() -> None:
@@ -27,14 +14,14 @@ def test_anchors_cut_levels_and_levels_fall_into_connected_parts() -> None:
     b = text.matmul(a, a)  # 1, the anchor
     c = text.map("arith.addf", a, b)  # 2
     d = text.map("math.absf", "%y")  # 3
-    graph = _graph(text.module(text.map("math.sqrt", c), d))
+    graph = graph_of(text.module(text.map("math.sqrt", c), d))
     assert level_regions(graph, {1}) == [[0], [2, 4], [3]]
 
 
 def test_reductions_over_the_same_rows_are_not_cut() -> None:
     text = Text(x="4x8")
     centred = text.map("arith.subf", "%x", text.reduce("arith.addf", "%x", 1))
-    graph = _graph(text.module(text.reduce("arith.addf", centred, 1)))
+    graph = graph_of(text.module(text.reduce("arith.addf", centred, 1)))
     assert list(split_by_rows(graph, range(3))) == []
 
 
@@ -47,7 +34,7 @@ def test_a_small_reduction_that_rows_wait_for_is_cut_off_first() -> None:
     loss = text.reduce("arith.addf", text.map("arith.mulf", total, kept), 0)  # 3, 4
     share = text.map("arith.divf", total, count)  # 5
     gradient = text.map("arith.mulf", "%x", share)  # 6
-    graph = _graph(text.module(loss, gradient))
+    graph = graph_of(text.module(loss, gradient))
     assert graph.predecessors == ((), (0,), (), (0, 2), (3,), (1, 2), (5,))
     assert list(split_by_rows(graph, range(7))) == [[0, 1], [2, 3, 5, 6], [4]]
 
@@ -59,5 +46,5 @@ def test_column_sums_are_cut_off_the_rows_they_read() -> None:
     scaled = text.map("arith.mulf", normed, "%g")  # 2
     tail = text.map("arith.subf", scaled, text.reduce("arith.addf", scaled, 1))  # 3, 4
     columns = text.reduce("arith.addf", scaled, 0)  # 5
-    graph = _graph(text.module(tail, columns))
+    graph = graph_of(text.module(tail, columns))
     assert list(split_by_rows(graph, range(6))) == [[0, 1, 2, 3, 4], [5]]

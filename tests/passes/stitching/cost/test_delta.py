@@ -7,25 +7,14 @@ import time
 
 import pytest
 from linalg_text import Text
-from mlir import ir
+from text_graphs import graph_of
 
-from mlirstitch.dialects import parse_module
 from mlirstitch.passes.stitching.cost import PatternCosts, delta_seconds, pattern_costs, pattern_seconds
-from mlirstitch.passes.stitching.graph import Graph, build_graph
-from mlirstitch.passes.structured import main_function
+from mlirstitch.passes.stitching.graph import Graph
 from mlirstitch.target import Target
 
 TARGET = Target.parse("sm_90").override(l2_bytes=0)
 """Without a cache, so that every byte costs the same."""
-KEEP: list[ir.Module] = []
-
-
-def graph_of(text: str) -> Graph:
-    module = parse_module(text)
-    KEEP.append(module)
-    main = main_function(module.operation)
-    assert main is not None
-    return build_graph(main)
 
 
 def softmax(rows: int, columns: int) -> Graph:
