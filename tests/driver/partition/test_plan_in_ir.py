@@ -62,3 +62,17 @@ def test_attributes_that_a_plan_leaves_are_all_known() -> None:
     module = copy_of(judged("mlp").module)
     run_pipeline(module, "dist-plan{plan=dp+pp-1f1b mesh=dp=2,pp=2},stitch-verify,stitch-verify{level=linalg}")
     plan_attributes.verify(module.operation)
+
+
+@pytest.mark.parametrize(("name", "mesh"), [("dp+tp", "dp=2,tp=2"), ("dp+pp-1f1b", "dp=2,pp=2")])
+def test_training_steps_are_exported_to_shard(name: str, mesh: str) -> None:
+    module = copy_of(judged("mlp").module)
+    run_pipeline(
+        module,
+        f"dist-plan{{plan={name} mesh={mesh}}},dist-insert-communication,dist-check-schedule,convert-dist-to-shard",
+    )
+    text = print_op(module.operation)
+    assert "shard.all_reduce" in text
+    assert '"dist.' not in text
+    assert ("shard.send" in text) == ("pp" in name)
+    assert print_op(copy_of(module).operation) == text

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from mlirstitch.dialects import parse_module
+from mlirstitch.dialects.bindings import print_op
 from mlirstitch.errors import MlirstitchError
 from mlirstitch.passes.pipeline import run_pipeline
 
@@ -85,3 +89,20 @@ def test_attributes_edited_by_hand_are_refused(old: str, new: str, message: str)
     with pytest.raises(MlirstitchError) as caught:
         run_pipeline(module, "dist-op-assign{ops=0 at=dp=0}")
     assert message in str(caught.value)
+
+
+def test_the_example_of_the_documentation_gives_what_it_shows() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "partitioning.md").read_text()
+    section = page.partition("## Plans in the IR")[2].partition("\n## ")[0]
+    command = re.search(r"--pass-pipeline='([^']*)'", section)
+    shown = re.search(r"```mlir\n(.*?)```", section, re.DOTALL)
+    assert command is not None
+    assert shown is not None
+    module = parse_module(TEXT)
+    run_pipeline(module, command[1])
+    text = print_op(module.operation)
+    lines = [line for line in shown[1].splitlines() if line]
+    assert lines
+    for line in lines:
+        assert line in text
+    assert text.count("func.func") == 1
