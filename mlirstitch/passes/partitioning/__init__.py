@@ -23,4 +23,3 @@ __all__ = [
     "recompute",
     "separate_fills",
 ]
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mlirstitch.errors import PlanError
 from mlirstitch.passes.partitioning.graph import Graph, GraphOp
@@ -13,20 +13,23 @@ _SLACK = 0.3
 """How far from equal shares a stage may start, in shares, so that little crosses."""
 
 
-def stages_of(graph: Graph, phases: Phases, count: int) -> tuple[tuple[int, ...], ...]:
+def stages_of(
+    graph: Graph, phases: Phases, count: int, weightless: Collection[int] = ()
+) -> tuple[tuple[int, ...], ...]:
     """All ops in ``count`` stages: numbers of the ops of each, ascending; a stage may be empty.
 
     Forward ops go by about equal shares of the forward work (flops and bytes), cut where few bytes cross, never before
     a stage they read from. An op that
     reads arguments of the function alone (a transposed weight) goes where its result is first read. An update goes
     where its argument is first read; a backward op where the weight is that it reads, else with its latest reader.
+    The work of ``weightless`` ops does not count: a plan that computes them elsewhere has no use for their stage.
 
     Raises:
         PlanError: no such number of stages.
     """
     if count < 1:
         raise PlanError(f"{count} stages: there is at least one")
-    assigned = _forward_stages(graph, phases, count)
+    assigned = _forward_stages(graph, phases, count, frozenset(weightless))
     _backward_stages(graph, phases, assigned)
     _remaining(graph, assigned)
     stages: list[list[int]] = [[] for _ in range(count)]
@@ -43,13 +46,14 @@ def _work(graph: Graph, op: GraphOp) -> float:
     return op.flops + 10.0 * moved
 
 
-def _forward_stages(graph: Graph, phases: Phases, count: int) -> dict[int, int]:
+def _forward_stages(graph: Graph, phases: Phases, count: int, weightless: frozenset[int]) -> dict[int, int]:
     forward = phases.ops(FORWARD)
     from_arguments = _computed_from_weights(graph, forward)
     apart = set(from_arguments)
     chain = [number for number in forward if number not in apart]
     assigned: dict[int, int] = {}
-    cuts = _cuts(graph, chain, count)
+    work = [0.0 if number in weightless else _work(graph, graph.ops[number]) for number in chain]
+    cuts = _cuts(graph, chain, work, count)
     for place, number in enumerate(chain):
         share = sum(cut <= place for cut in cuts)
         assigned[number] = max([share, *_stages(graph, assigned, graph.ops[number])])
@@ -59,9 +63,9 @@ def _forward_stages(graph: Graph, phases: Phases, count: int) -> dict[int, int]:
     return assigned
 
 
-def _cuts(graph: Graph, chain: Sequence[int], count: int) -> list[int]:
+def _cuts(graph: Graph, chain: Sequence[int], work: Sequence[float], count: int) -> list[int]:
     """Places in a chain of ops where stages start: where fewest bytes cross, near equal shares of the work."""
-    done = list(itertools.accumulate((_work(graph, graph.ops[number]) for number in chain), initial=0.0))
+    done = list(itertools.accumulate(work, initial=0.0))
     crossing = _crossing(graph, chain)
     cuts: list[int] = []
     for stage in range(1, count):

@@ -14,6 +14,7 @@ from mlirstitch.passes.partitioning.plan import Plan
 from mlirstitch.passes.partitioning.plans.co_shard import TIME, co_shard, co_shard_recompute
 from mlirstitch.passes.partitioning.plans.data_parallel import data_parallel, zero_1, zero_2, zero_3
 from mlirstitch.passes.partitioning.plans.expert_parallel import expert_parallel, spatial_parallel
+from mlirstitch.passes.partitioning.plans.interlaced import interlaced
 from mlirstitch.passes.partitioning.plans.pipeline_parallel import gpipe, interleaved, one_f_one_b
 from mlirstitch.passes.partitioning.plans.tensor_parallel import sequence_parallel, tensor_parallel
 
@@ -64,6 +65,7 @@ NAMED_PLANS: dict[str, NamedPlan] = {
         NamedPlan("pp-gpipe", "pp", gpipe, turn=2),
         NamedPlan("pp-1f1b", "pp", one_f_one_b, turn=2),
         NamedPlan("pp-interleaved", "pp", interleaved, turn=2),
+        NamedPlan("interlaced", "pp", interlaced, turn=2),
     )
 }
 

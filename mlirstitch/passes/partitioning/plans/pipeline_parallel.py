@@ -55,10 +55,29 @@ def one_f_one_b_order(stages: int, micro_batches: int, stage: int) -> list[Task]
     return tasks
 
 
-def _stage(plan: Plan, stages: int) -> int:
-    """Cut the batch in time and the function in stages; the number of micro-batches."""
+def cut_batch(plan: Plan) -> int:
+    """Cut the batch in time; the number of micro-batches."""
     micro_batches = plan.micro_batches or _micro_batches(plan)
     plan.trans("batch", time=(TIME, micro_batches), storage=False)
+    return micro_batches
+
+
+def order_stages(plan: Plan, stages: Sequence[Sequence[int]], tasks_of_stages: Sequence[Sequence[Task]]) -> None:
+    """Put the tasks of every stage in a row. What depends on inputs alone (how many targets count) is no part of them:
+    all micro-batches may be needed for it before the first of them goes backward."""
+    weighty = plan.reading_weights()
+    forward, backward = weighty.intersection(plan.forward), weighty.intersection(plan.backward)
+    for ops, tasks in zip(stages, tasks_of_stages, strict=True):
+        timed = [op for op in ops if plan.is_cut(op, TIME)]
+        phases = {"F": [op for op in timed if op in forward], "B": [op for op in timed if op in backward]}
+        moments: list[Moment] = [plan.moment(phases[phase], micro=m) for phase, m in tasks if phases[phase]]
+        for first, then in itertools.pairwise(moments):
+            plan.order(first, then)
+
+
+def _stage(plan: Plan, stages: int) -> int:
+    """Cut the batch in time and the function in stages; the number of micro-batches."""
+    micro_batches = cut_batch(plan)
     for stage, ops in enumerate(plan.stages(stages)):
         plan.assign(ops, plan.mesh.at(pp=stage % plan.mesh.sizes[AXIS]))
     return micro_batches
@@ -72,13 +91,4 @@ def _micro_batches(plan: Plan) -> int:
 
 
 def _order(plan: Plan, tasks_of_stages: Sequence[Sequence[Task]]) -> None:
-    """Put the tasks of every stage in a row. What depends on inputs alone (how many targets count) is no part of them:
-    all micro-batches may be needed for it before the first of them goes backward."""
-    weighty = plan.reading_weights()
-    forward, backward = weighty.intersection(plan.forward), weighty.intersection(plan.backward)
-    for ops, tasks in zip(plan.stages(len(tasks_of_stages)), tasks_of_stages, strict=True):
-        timed = [op for op in ops if plan.is_cut(op, TIME)]
-        phases = {"F": [op for op in timed if op in forward], "B": [op for op in timed if op in backward]}
-        moments: list[Moment] = [plan.moment(phases[phase], micro=m) for phase, m in tasks if phases[phase]]
-        for first, then in itertools.pairwise(moments):
-            plan.order(first, then)
+    order_stages(plan, plan.stages(len(tasks_of_stages)), tasks_of_stages)
