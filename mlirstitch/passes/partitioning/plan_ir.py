@@ -6,6 +6,8 @@ exactly as rules in Python are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlir import ir
 
 from mlirstitch.dialects import plan_attributes as attributes
@@ -46,6 +48,8 @@ def read_plan(module: ir.Operation) -> Plan:
     for name, parts in attributes.TIME.get(module) or ():
         plan.time_axis(name, parts)
     groups: dict[int, list[int]] = {}
+    for axis in _inside_of_time(plan, [attributes.CUTS.get(ops[found.index]) or () for found in graph.ops]):
+        plan.inside_of_time(axis)
     for found in graph.ops:
         op = ops[found.index]
         _read_op(plan, found.number, op)
@@ -101,6 +105,16 @@ def _mesh_of(op: ir.Operation) -> Mesh | None:
 def _set_mesh(op: ir.Operation, mesh: Mesh) -> None:
     attributes.MESH.set(op, mesh.axes)
     attributes.DEVICES.set(op, mesh.devices)
+
+
+def _inside_of_time(plan: Plan, cuts: Sequence[attributes.Names]) -> list[str]:
+    """The axes of the mesh that stand behind one of time where both cut one loop."""
+    found: dict[str, None] = {}
+    for axes in (axes for loops in cuts for axes in loops):
+        timed = [position for position, axis in enumerate(axes) if axis not in plan.mesh.sizes]
+        if timed:
+            found.update(dict.fromkeys(axis for axis in axes[timed[0] :] if axis in plan.mesh.sizes))
+    return list(found)
 
 
 def _read_op(plan: Plan, number: int, op: ir.Operation) -> None:

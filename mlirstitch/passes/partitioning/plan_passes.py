@@ -18,7 +18,8 @@ from mlirstitch.passes.partitioning.phases import BACKWARD, FORWARD, OPTIMIZER
 from mlirstitch.passes.partitioning.placement import Moment
 from mlirstitch.passes.partitioning.plan import Plan
 from mlirstitch.passes.partitioning.plan_ir import planned_function, read_plan, write_plan
-from mlirstitch.passes.partitioning.plans import named_plan
+from mlirstitch.passes.partitioning.plans import named_plan, named_recompute
+from mlirstitch.passes.partitioning.recompute import Recompute, mark_recomputed
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _PHASES = (FORWARD, BACKWARD, OPTIMIZER)
@@ -138,7 +139,10 @@ class OpOrder(Pass):
 @register_pass
 @dataclass(frozen=True)
 class WriteNamedPlan(Pass):
-    """Write a named plan into the IR, as op-trans, op-assign and op-order would (docs/partitioning.md lists them)."""
+    """Write a named plan into the IR, as op-trans, op-assign and op-order would (docs/partitioning.md lists them).
+
+    A plan that recomputes forward ops (co-shard) runs ``dist-recompute`` first.
+    """
 
     NAME = "dist-plan"
 
@@ -148,10 +152,18 @@ class WriteNamedPlan(Pass):
 
     def run(self, op: ir.Operation) -> None:
         mesh = Mesh.parse(self.mesh) if self.mesh else read_plan(op).mesh
-        plan = Plan(graph_of(planned_function(op)), mesh, micro_batches=self.micro_batches or None)
-        named_plan(self.plan)(plan)
+        rules, recompute = named_plan(self.plan), named_recompute(self.plan)
+        plan = self._empty(op, mesh)
+        if recompute is not None:
+            mark_recomputed(planned_function(op), [plan.graph.ops[number].index for number in recompute(plan)])
+            Recompute().run(op)
+            plan = self._empty(op, mesh)
+        rules(plan)
         plan.place()
         write_plan(plan, op)
+
+    def _empty(self, op: ir.Operation, mesh: Mesh) -> Plan:
+        return Plan(graph_of(planned_function(op)), mesh, micro_batches=self.micro_batches or None)
 
 
 @register_pass

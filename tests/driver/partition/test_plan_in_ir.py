@@ -40,12 +40,15 @@ def test_attributes_place_every_op_as_rules_do(case: str, name: str, mesh: str) 
     assert read_plan(copy_of(module).operation).place() == plan.place()
 
 
-@pytest.mark.parametrize("case", ["mlp", "gpt"])
-def test_passes_and_python_make_the_same_device_programs(case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "name", "mesh"),
+    [("mlp", "dp+tp", "dp=2,tp=2"), ("gpt", "dp+tp", "dp=2,tp=2"), ("mlp", "co-shard+dp", "dp=2")],
+)
+def test_passes_and_python_make_the_same_device_programs(case: str, name: str, mesh: str) -> None:
     module = judged(case).module
-    by_rules = partition(module, "dp+tp", Mesh.parse("dp=2,tp=2"))
+    by_rules = partition(module, name, Mesh.parse(mesh))
     planned = copy_of(module)
-    run_pipeline(planned, "dist-plan{plan=dp+tp mesh=dp=2,tp=2}")
+    run_pipeline(planned, f"dist-plan{{plan={name} mesh={mesh}}}")
     again = copy_of(planned)
     run_pipeline(again, "dist-insert-communication")
     assert print_op(again.operation) == print_op(by_rules.module.operation)
