@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mlirstitch.errors import PlanError
 from mlirstitch.passes.partitioning.graph import Graph, GraphOp
@@ -29,7 +29,31 @@ def stages_of(
     """
     if count < 1:
         raise PlanError(f"{count} stages: there is at least one")
-    assigned = _forward_stages(graph, phases, count, frozenset(weightless))
+    forward = phases.ops(FORWARD)
+    apart = set(computed_from_weights(graph, forward))
+    chain = [number for number in forward if number not in apart]
+    return stages_from_forward(graph, phases, stages_of_chain(graph, chain, count, weightless), count)
+
+
+def stages_of_chain(graph: Graph, chain: Sequence[int], count: int, weightless: Collection[int] = ()) -> dict[int, int]:
+    """The stages of some forward ops by their work, as :func:`stages_of` cuts them."""
+    assigned: dict[int, int] = {}
+    work = [0.0 if number in weightless else _work(graph, graph.ops[number]) for number in chain]
+    cuts = _cuts(graph, chain, work, count)
+    for place, number in enumerate(chain):
+        share = sum(cut <= place for cut in cuts)
+        assigned[number] = max([share, *_stages(graph, assigned, graph.ops[number])])
+    return assigned
+
+
+def stages_from_forward(
+    graph: Graph, phases: Phases, forward: Mapping[int, int], count: int
+) -> tuple[tuple[int, ...], ...]:
+    """All ops in stages, given those of the forward ops that depend on an input."""
+    assigned = dict(forward)
+    for number in reversed(computed_from_weights(graph, phases.ops(FORWARD))):
+        readers = _reader_stages(graph, assigned, graph.ops[number])
+        assigned[number] = min(readers, default=0)
     _backward_stages(graph, phases, assigned)
     _remaining(graph, assigned)
     stages: list[list[int]] = [[] for _ in range(count)]
@@ -44,23 +68,6 @@ def _work(graph: Graph, op: GraphOp) -> float:
         return 0.0
     moved = sum(graph.values[use.value].bytes for use in (*op.inputs, *op.results))
     return op.flops + 10.0 * moved
-
-
-def _forward_stages(graph: Graph, phases: Phases, count: int, weightless: frozenset[int]) -> dict[int, int]:
-    forward = phases.ops(FORWARD)
-    from_arguments = _computed_from_weights(graph, forward)
-    apart = set(from_arguments)
-    chain = [number for number in forward if number not in apart]
-    assigned: dict[int, int] = {}
-    work = [0.0 if number in weightless else _work(graph, graph.ops[number]) for number in chain]
-    cuts = _cuts(graph, chain, work, count)
-    for place, number in enumerate(chain):
-        share = sum(cut <= place for cut in cuts)
-        assigned[number] = max([share, *_stages(graph, assigned, graph.ops[number])])
-    for number in reversed(from_arguments):
-        readers = _reader_stages(graph, assigned, graph.ops[number])
-        assigned[number] = min(readers, default=0)
-    return assigned
 
 
 def _cuts(graph: Graph, chain: Sequence[int], work: Sequence[float], count: int) -> list[int]:
@@ -90,7 +97,7 @@ def _crossing(graph: Graph, chain: Sequence[int]) -> list[int]:
     return list(itertools.accumulate(changes))
 
 
-def _computed_from_weights(graph: Graph, forward: Sequence[int]) -> list[int]:
+def computed_from_weights(graph: Graph, forward: Sequence[int]) -> list[int]:
     """Forward ops that no input of the function reaches."""
     reached = {value for value in graph.arguments if graph.values[value].role not in ("weight", "constant")}
     found: list[int] = []
@@ -134,7 +141,7 @@ def _backward_stages(graph: Graph, phases: Phases, assigned: dict[int, int]) -> 
     _update_stages(graph, phases, assigned, home)
     weights = dict(home)
     constant = graph.constant_ops()
-    for number in _computed_from_weights(graph, phases.ops(FORWARD)):
+    for number in computed_from_weights(graph, phases.ops(FORWARD)):
         if number not in constant:
             weights.update((use.value, assigned[number]) for use in graph.ops[number].results)
     for number in reversed(phases.ops(BACKWARD)):

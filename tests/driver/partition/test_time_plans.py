@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 from mlir import ir
@@ -16,9 +17,19 @@ from mlirstitch.driver.partition import partition
 from mlirstitch.errors import PlanError
 from mlirstitch.mesh import Mesh
 from mlirstitch.passes.normalize import normalize_pipeline
+from mlirstitch.passes.partitioning.plan import Plan
+from mlirstitch.passes.partitioning.plans.pipeline_parallel import cut_batch, one_f_one_b_order, order_stages
+from mlirstitch.passes.partitioning.plans.three_f_one_b import three_f_one_b_order
+from mlirstitch.passes.partitioning.recycling import passes_of, recycled_stages
 from mlirstitch.passes.pipeline import run_pipeline
 
 CASES.setdefault("wide", functools.partial(models.mlp, batch=64, width=8, hidden=512))
+CASES.setdefault(
+    "recycled",
+    functools.partial(
+        models.evoformer_block, batch=4, sequences=4, residues=4, alignment_width=8, pair_width=8, heads=2, forwards=3
+    ),
+)
 
 
 def imported(case: TrainingCase) -> ir.Module:
@@ -78,3 +89,39 @@ def test_an_interlaced_pipeline_is_faster_where_the_vocabulary_dominates() -> No
 def test_an_interlaced_pipeline_without_a_vocabulary_is_refused() -> None:
     with pytest.raises(PlanError, match="no vocabulary to cut"):
         planned(judged("mlp"), "interlaced", "pp=2")
+
+
+def alternating(plan: Plan) -> None:
+    """1F1B on the stages of 3F1B: all forward passes of a micro-batch are one task."""
+    stages = recycled_stages(plan.graph, plan.phases, passes_of(plan.graph, plan.phases, 3), plan.mesh.size)
+    micro_batches = cut_batch(plan)
+    for stage, ops in enumerate(stages):
+        plan.assign(ops, plan.mesh.at(pp=stage))
+    tasks = [one_f_one_b_order(len(stages), micro_batches, stage) for stage in range(len(stages))]
+    order_stages(plan, stages, tasks)
+
+
+def test_three_forwards_to_one_backward_train_as_in_torch_no_slower_than_1f1b() -> None:
+    case = judged("recycled")
+    made = planned(case, "3f1b", "pp=2")
+    assert made.timeline.seconds <= planned(case, alternating, "pp=2").timeline.seconds
+    assert worst_error(case, made) <= TOLERANCE
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_the_order_of_three_forwards_to_one_backward_is_superscalers(stages: int) -> None:
+    count = 6
+    for stage in range(stages):
+        tasks = three_f_one_b_order(stages, count, stage)
+        place = {task: number for number, task in enumerate(tasks)}
+        assert len(place) == len(tasks) == 4 * count
+        for m in range(count):
+            rules = [("F1", m + 2), ("F2", m + 1), ("F3", m), ("B", m - (stages - (stage + 1)))]
+            for first, then in itertools.pairwise(rules):
+                if first in place and then in place:
+                    assert place[first] < place[then]
+
+
+def test_three_forwards_to_one_backward_of_a_model_that_runs_once_are_refused() -> None:
+    with pytest.raises(PlanError, match="does not run its weights in 3 forward passes"):
+        planned(judged("mlp"), "3f1b", "pp=2")

@@ -17,6 +17,7 @@ from mlirstitch.passes.partitioning.plans.expert_parallel import expert_parallel
 from mlirstitch.passes.partitioning.plans.interlaced import interlaced
 from mlirstitch.passes.partitioning.plans.pipeline_parallel import gpipe, interleaved, one_f_one_b
 from mlirstitch.passes.partitioning.plans.tensor_parallel import sequence_parallel, tensor_parallel
+from mlirstitch.passes.partitioning.plans.three_f_one_b import three_f_one_b
 
 __all__ = ["NAMED_PLANS", "NamedPlan", "named_plan", "named_recompute"]
 
@@ -66,6 +67,7 @@ NAMED_PLANS: dict[str, NamedPlan] = {
         NamedPlan("pp-1f1b", "pp", one_f_one_b, turn=2),
         NamedPlan("pp-interleaved", "pp", interleaved, turn=2),
         NamedPlan("interlaced", "pp", interlaced, turn=2),
+        NamedPlan("3f1b", "pp", three_f_one_b, turn=2),
     )
 }
 
