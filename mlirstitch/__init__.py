@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mlirstitch.driver.embed import add_passes
     from mlirstitch.driver.import_step import import_step
     from mlirstitch.driver.markers import keep_apart, keep_together, never_fuse
+    from mlirstitch.driver.partition.partitioned import partition
     from mlirstitch.errors import (
         BundleError,
         ImportFailure,
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
         PlanError,
         TargetError,
     )
+    from mlirstitch.mesh import Mesh
     from mlirstitch.options import CompileOptions, option
     from mlirstitch.passes.base import Pass, register_pass
+    from mlirstitch.passes.partitioning.plan import Plan
     from mlirstitch.target import Target
 
 __version__ = "0.1.0"
@@ -40,10 +43,12 @@ __all__ = [
     "ImportFailure",
     "InternalError",
     "LaunchError",
+    "Mesh",
     "MlirstitchError",
     "Pass",
     "PassError",
     "PipelineError",
+    "Plan",
     "PlanError",
     "Target",
     "TargetError",
@@ -56,6 +61,7 @@ __all__ = [
     "load",
     "never_fuse",
     "option",
+    "partition",
     "register_pass",
 ]
 
@@ -72,6 +78,9 @@ _HOMES = {
     "CompileOptions": "mlirstitch.options",
     "option": "mlirstitch.options",
     "Target": "mlirstitch.target",
+    "Mesh": "mlirstitch.mesh",
+    "Plan": "mlirstitch.passes.partitioning.plan",
+    "partition": "mlirstitch.driver.partition.partitioned",
     **{name: "mlirstitch.errors" for name in __all__ if name.endswith(("Error", "Failure"))},
 }
 

@@ -18,7 +18,7 @@ from mlirstitch.driver.sources import Source, read_source, read_spec
 from mlirstitch.driver.stage_result import StageResult
 from mlirstitch.driver.tensors import as_array
 from mlirstitch.errors import MlirstitchError
-from mlirstitch.options import KERNELS_TEXT_NAME, CompileOptions
+from mlirstitch.options import KERNELS_TEXT_NAME, LEVELS, CompileOptions
 from mlirstitch.runtime import Bundle, decode_program, read_bundle
 from mlirstitch.target import Target
 from mlirstitch.target_file import target_from
@@ -180,7 +180,7 @@ def _run_stages(source: Source, options: CompileOptions, on_phase: OnPhase | Non
 
     started = time.perf_counter()
     module = parse_module(source.text, source.name)
-    if source.calling is None:
+    if source.calling is None and options.to_level != LEVELS[0]:  # a plan for several devices asks for the roles
         _all_arguments_are_inputs(module.operation)
     parsing = {"parse": time.perf_counter() - started}
     show = on_phase or (lambda _: None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from mlir import ir
+
 from mlirstitch.dialects import parse_module
 from mlirstitch.driver.console import progress
 from mlirstitch.driver.partition.partitioned import DEFAULT_LINKS, Partitioned, Rules, partition
@@ -12,6 +14,7 @@ from mlirstitch.driver.partition.plan_file import SUFFIX, read_plan_file
 from mlirstitch.driver.worker import CompileRequest, run_in_child
 from mlirstitch.errors import PlanError
 from mlirstitch.mesh import Mesh
+from mlirstitch.passes.normalize import normalize_pipeline
 from mlirstitch.passes.partitioning import PREPARE_PASSES
 from mlirstitch.passes.partitioning.plans import named_plan
 from mlirstitch.passes.pipeline import run_pipeline
@@ -67,9 +70,26 @@ def read_partitioned(request: PlanRequest) -> Partitioned:
             CompileRequest(request.spec, options={"to_level": _LEVEL, "target": request.target}, emit=(_LEVEL,)), show
         )
         show("plan")
-        module = parse_module(compiled.emitted[_LEVEL], request.spec)
-        run_pipeline(module, f"builtin.module({','.join(PREPARE_PASSES)})")
+        module = _with_dims(parse_module(compiled.emitted[_LEVEL], request.spec))
         return partition(module, plan, mesh, target=target, links=links, micro_batches=micro_batches)
+
+
+def prepared(text: str) -> ir.Module:
+    """The module of a text of level linalg (``import_step(...).mlir``), brought to the form that plans are made over.
+
+    Raises:
+        MlirstitchError: malformed text, or IR that breaks the promises of its level.
+        PassError: a pass refuses the module.
+    """
+    module = parse_module(text)
+    run_pipeline(module, "builtin.module(stitch-set-module-attributes)")
+    run_pipeline(module, normalize_pipeline())
+    return _with_dims(module)
+
+
+def _with_dims(module: ir.Module) -> ir.Module:
+    run_pipeline(module, f"builtin.module({','.join(PREPARE_PASSES)})")
+    return module
 
 
 def plan_name(text: str) -> str:

@@ -26,16 +26,18 @@ function tickStep(span, count) {
   return power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
 }
 
-/* Runs of computation of one kind and one micro-batch, without a gap of more than `gap`: [start, end, kind, place]. */
+/* Runs of computation of one kind and one micro-batch, without a gap of more than `gap`, copies between them included:
+   [start, end, kind, place]. */
 function runs(tasks, communication, gap) {
   const found = [];
   for (const [start, length, kind, place] of tasks) {
     if (kind >= communication) continue;
     const last = found[found.length - 1];
-    const same = last && last[3] === place && start - last[1] <= gap && (last[2] === kind || kind === LOCAL || last[2] === LOCAL);
-    if (same) {
+    const near = last && start - last[1] <= gap;
+    if (near && (kind === LOCAL || (last[2] === kind && last[3] === place))) {
       last[1] = start + length;
-      if (last[2] === LOCAL) last[2] = kind;
+    } else if (near && last[2] === LOCAL) {
+      [last[1], last[2], last[3]] = [start + length, kind, place];
     } else {
       found.push([start, start + length, kind, place]);
     }
