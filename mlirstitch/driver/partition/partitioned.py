@@ -20,6 +20,7 @@ from mlirstitch.passes.partitioning.materialize import materialize
 from mlirstitch.passes.partitioning.plan import Plan
 from mlirstitch.passes.partitioning.plan_record import RecordedPlan
 from mlirstitch.passes.partitioning.plans import named_plan, named_recompute
+from mlirstitch.passes.partitioning.plans.auto import auto, plans_on
 from mlirstitch.passes.partitioning.program import DistributedProgram
 from mlirstitch.passes.partitioning.recompute import Recompute, mark_recomputed
 from mlirstitch.passes.partitioning.simulate import Timeline, simulate
@@ -28,6 +29,7 @@ from mlirstitch.target import Links, Target
 
 Rules = Callable[[Plan], None]
 DEFAULT_LINKS = "dgx-h100"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def partition(
 
     Args:
         module: left as it is.
-        plan: the name of a plan (``tp``, ``dp+pp-1f1b``), or a function that makes rules.
+        plan: the name of a plan (``tp``, ``dp+pp-1f1b``), ``auto`` for the fastest in simulation, or a function that
+            makes rules.
         mesh: the devices.
         target, links: for the model of the machine.
         micro_batches: how many a plan with micro-batches makes, or parts a plan that cuts in time on one device; its
@@ -154,16 +157,26 @@ def partition(
     function = main_function(module.operation)
     if function is None:
         raise PlanError("the module has no public function to partition", hint="name one @main")
-    rules = named_plan(plan) if isinstance(plan, str) else plan
-    chooses = named_recompute(plan) if isinstance(plan, str) and recompute is None else recompute
+    machine = Target.parse(target), Links.parse(links)
+    rules = plan if not isinstance(plan, str) else _auto(*machine) if plan == AUTO else named_plan(plan)
+    chooses = named_recompute(plan) if isinstance(plan, str) and plan != AUTO and recompute is None else recompute
     made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches)
     if chooses is not None:
         module, function = _recomputing(module, [made.graph.ops[op].index for op in chooses(made)])
         made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches)
     rules(made)
-    machine = Target.parse(target), Links.parse(links)
     program = materialize(made.place(), *machine)
     return Partitioned(module, function, program, simulate(program), made, *machine)
+
+
+def _auto(target: Target, links: Links) -> Rules:
+    """The rules of the fastest plan of those on the axes of the mesh."""
+
+    def rules(plan: Plan) -> None:
+        named = {name: named_plan(name) for name in plans_on(tuple(plan.mesh.names))}
+        auto(plan, target, links, named)
+
+    return rules
 
 
 def _recomputing(module: ir.Module, indices: Sequence[int]) -> tuple[ir.Module, ir.Operation]:

@@ -54,6 +54,18 @@ class Plan:
         self._inner: set[str] = set()
         self._gathered_again: set[int] = set()
 
+    def copy(self) -> Plan:
+        """A plan with the same rules so far, to try more of them on: a :class:`Plan` that records none."""
+        made = Plan.__new__(Plan)
+        made.__dict__.update(self.__dict__)
+        made._time, made._meshes, made._homes = dict(self._time), list(self._meshes), dict(self._homes)
+        made._cuts = [dict(cuts) for cuts in self._cuts]
+        made._stored = {value: dict(cuts) for value, cuts in self._stored.items()}
+        made._orders, made._notes = list(self._orders), list(self._notes)
+        made._eager, made._inner = set(self._eager), set(self._inner)
+        made._gathered_again = set(self._gathered_again)
+        return made
+
     # op-trans
 
     def trans(
