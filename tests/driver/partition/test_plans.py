@@ -50,6 +50,9 @@ NOT_FOR: dict[str, tuple[tuple[set[str], str], ...]] = {
     "pp-gpipe": (_BATCH_NORM,),
     "pp-1f1b": (_BATCH_NORM,),
     "pp-interleaved": (_BATCH_NORM,),
+    "co-shard": (({"tied"}, "no heads and no hidden width"),),
+    "interlaced": ((set(CASES) - {"gpt", "tied", "swin"}, "no vocabulary"),),  # swin: a table of relative positions
+    "3f1b": ((set(CASES), "does not run its weights in 3 forward passes"),),
 }
 """The models that a plan does not fit, and what it says of them; it fits all others."""
 DEVICES = (2, 4, 6, 8)
