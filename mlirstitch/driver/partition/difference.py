@@ -23,6 +23,7 @@ def difference(first: PlanFile, second: PlanFile) -> dict[str, Any]:
         "name": (first.name, second.name),
         "mesh": (_mesh(first), _mesh(second)),
         "micro_batches": (first.micro_batches, second.micro_batches),
+        "recompute": (first.recomputed, second.recomputed),
         "function": (first.structure, second.structure),
         "arguments": ([list(a) for a in first.arguments], [list(a) for a in second.arguments]),
     }

@@ -162,8 +162,9 @@ def partition(
     chooses = named_recompute(plan) if isinstance(plan, str) and plan != AUTO and recompute is None else recompute
     made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches)
     if chooses is not None:
-        module, function = _recomputing(module, [made.graph.ops[op].index for op in chooses(made)])
-        made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches)
+        again = tuple(sorted(chooses(made)))
+        module, function = _recomputing(module, [made.graph.ops[op].index for op in again])
+        made = RecordedPlan(graph_of(function), mesh, micro_batches=micro_batches, recomputed=again)
     rules(made)
     program = materialize(made.place(), *machine)
     return Partitioned(module, function, program, simulate(program), made, *machine)

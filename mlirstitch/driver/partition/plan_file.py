@@ -21,7 +21,7 @@ from mlirstitch.errors import InternalError, MlirstitchError, PlanError
 from mlirstitch.mesh import Mesh
 from mlirstitch.passes.partitioning.graph import Graph
 from mlirstitch.passes.partitioning.plan import Plan
-from mlirstitch.passes.partitioning.plan_record import Rule, mesh_json, read_mesh, replay
+from mlirstitch.passes.partitioning.plan_record import Rule, mesh_json, read_mesh, read_numbers, replay, written
 from mlirstitch.target import Links, Target
 from mlirstitch.target_file import constants_of
 
@@ -41,6 +41,7 @@ class PlanFile:
         micro_batches: how many were asked for, None for the plan's own choice.
         structure: digest of the function without its extents.
         arguments: name, shape and element type of every argument of the function.
+        recomputed: ops of the function that the backward pass computes again; ``structure`` has them twice.
         rules, order: as :func:`~mlirstitch.passes.partitioning.plan_record.replay` takes them.
         cost: what it cost when it was written, or empty.
     """
@@ -51,6 +52,7 @@ class PlanFile:
     micro_batches: int | None
     structure: str
     arguments: tuple[tuple[str, tuple[int, ...], str], ...]
+    recomputed: str
     rules: tuple[Mapping[str, Any], ...]
     order: tuple[Mapping[str, Any], ...]
     cost: Mapping[str, Any]
@@ -86,6 +88,16 @@ class PlanFile:
             )
         replay(plan, self.rules, self.order)
 
+    def recompute(self, plan: Plan) -> tuple[int, ...]:
+        """The ops to compute again, of a plan over the function as it is given.
+
+        Raises :class:`PlanError` if it has no such ops.
+        """
+        try:
+            return read_numbers(self.recomputed, len(plan.graph.ops), "op")
+        except PlanError as error:
+            raise PlanError(f"{self.path}: recompute: {error.message}", hint=error.hint) from error
+
     def _difference(self, graph: Graph) -> str:
         known, found = [name for name, *_ in self.arguments], [name for name, *_ in arguments_of(graph)]
         missing = next((name for name in known if name not in found), None)
@@ -112,6 +124,7 @@ def plan_data(made: Partitioned, name: str, cost: Figures) -> dict[str, Any]:
                 for argument, shape, element in arguments_of(placed.graph)
             ],
         },
+        "recompute": written(plan.recomputed),
         "rules": plan.rules,
         "order": plan.order_rules(),
         "costed_with": _constants(made.target, made.links),
@@ -176,6 +189,7 @@ def decode_plan(data: Any, path: str) -> PlanFile:
         data.get("micro_batches"),
         function["structure"],
         tuple((a["name"], tuple(a["shape"]), a["element"]) for a in function["arguments"]),
+        data.get("recompute", ""),
         tuple(data["rules"]),
         tuple(data["order"]),
         data.get("cost", {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mlir import ir
@@ -16,6 +17,7 @@ from mlirstitch.errors import PlanError
 from mlirstitch.mesh import Mesh
 from mlirstitch.passes.normalize import normalize_pipeline
 from mlirstitch.passes.partitioning import PREPARE_PASSES
+from mlirstitch.passes.partitioning.plan import Plan
 from mlirstitch.passes.partitioning.plans import named_plan
 from mlirstitch.passes.pipeline import run_pipeline
 from mlirstitch.target import Links, Target
@@ -54,10 +56,12 @@ def read_partitioned(request: PlanRequest) -> Partitioned:
     """
     target, links = Target.parse(request.target), Links.parse(request.links)
     micro_batches = request.micro_batches
+    recompute: Callable[[Plan], Iterable[int]] | None = None
     if request.plan.endswith(SUFFIX):
         file = read_plan_file(request.plan)
         mesh = Mesh.parse(request.mesh) if request.mesh else file.mesh
         micro_batches = micro_batches or file.micro_batches
+        recompute = file.recompute if file.recomputed else None
         plan: str | Rules = functools.partial(file.apply, other_shapes=request.other_shapes)
     else:
         plan = request.plan
@@ -71,7 +75,9 @@ def read_partitioned(request: PlanRequest) -> Partitioned:
         )
         show("plan")
         module = _with_dims(parse_module(compiled.emitted[_LEVEL], request.spec))
-        return partition(module, plan, mesh, target=target, links=links, micro_batches=micro_batches)
+        return partition(
+            module, plan, mesh, target=target, links=links, micro_batches=micro_batches, recompute=recompute
+        )
 
 
 def prepared(text: str) -> ir.Module:

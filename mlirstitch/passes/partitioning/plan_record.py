@@ -30,13 +30,17 @@ class RecordedPlan(Plan):
 
     Attributes:
         rules: in the order in which they were given.
+        recomputed: ops of the function as it was before that the backward pass computes again in ``graph``.
     """
 
     rules: list[Rule]
 
-    def __init__(self, graph: Graph, mesh: Mesh, *, micro_batches: int | None = None) -> None:
+    def __init__(
+        self, graph: Graph, mesh: Mesh, *, micro_batches: int | None = None, recomputed: tuple[int, ...] = ()
+    ) -> None:
         super().__init__(graph, mesh, micro_batches=micro_batches)
         self.rules = []
+        self.recomputed = recomputed
         phases = ((FORWARD, self.forward), (BACKWARD, self.backward), (OPTIMIZER, self.optimizer))
         self._names_of_ops = {ops: name for name, ops in reversed(phases) if ops}
 
@@ -76,6 +80,11 @@ class RecordedPlan(Plan):
         kept = tuple(notes)
         super().note(kept)
         self.rules.append({"rule": "note", "notes": [dataclasses.asdict(note) for note in kept]})
+
+    def inside_of_time(self, axis: str) -> None:
+        """As :meth:`Plan.inside_of_time`."""
+        super().inside_of_time(axis)
+        self.rules.append({"rule": "inside_of_time", "axis": axis})
 
     def replicate(self, ops: Iterable[int], axes: Axes = ()) -> None:
         """As :meth:`Plan.replicate`."""

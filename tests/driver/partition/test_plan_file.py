@@ -22,17 +22,17 @@ from mlirstitch.passes.partitioning.plans import NAMED_PLANS
 
 QUESTIONS = {
     "place", "is_cut", "may_cut", "reading_weights", "gradients", "using", "stages", "moment", "steps_of_time", "order",
-    "decisions"
+    "decisions", "cut_loops", "copy",
 }  # fmt: skip
 """Public methods of Plan that change nothing, or whose effect is written from the plan itself (order)."""
 JOINED = ("dp+tp", "zero3+pp-1f1b", "zero2+pp-gpipe")
 
 
-ON_SEQUENCES = [name for name in NAMED_PLANS if name not in ("expert", "spatial")]
+ON_SEQUENCES = [name for name in NAMED_PLANS if name not in ("expert", "spatial", "interlaced", "3f1b")]
 
 
 def mesh_for(plan: str) -> str:
-    return ",".join(f"{NAMED_PLANS[part].axis}=2" for part in plan.split("+"))
+    return ",".join(f"{NAMED_PLANS[part].axis or 'dp'}=2" for part in plan.split("+"))
 
 
 def data_of(made: Partitioned, name: str = "dp") -> dict[str, Any]:
@@ -51,8 +51,21 @@ def test_a_plan_that_is_written_and_read_places_everything_as_before(model: str,
     assert other.place() == made.program.placed
 
 
-@pytest.mark.parametrize(("model", "plan"), [("moe", "expert"), ("cnn", "spatial")])
-def test_plans_for_experts_and_images_are_read_as_written(model: str, plan: str) -> None:
+def test_ops_that_are_computed_again_are_read_as_written() -> None:
+    case = judged("gpt")
+    made = partition(case.module, "co-shard", Mesh.of(dp=1))
+    file = decode_plan(json.loads(plan_text(data_of(made, "co-shard"))), "p.json")
+    assert file.recomputed
+    again = partition(
+        case.module, file.apply, Mesh.of(dp=1), micro_batches=file.micro_batches, recompute=file.recompute
+    )
+    assert again.program.placed == made.program.placed
+    with pytest.raises(PlanError, match="another function"):
+        partition(case.module, file.apply, Mesh.of(dp=1))
+
+
+@pytest.mark.parametrize(("model", "plan"), [("moe", "expert"), ("cnn", "spatial"), ("gpt", "interlaced")])
+def test_plans_for_some_models_alone_are_read_as_written(model: str, plan: str) -> None:
     made = planned(judged(model), plan, mesh_for(plan))
     other = Plan(made.program.placed.graph, made.program.placed.mesh)
     decode_plan(json.loads(plan_text(data_of(made, plan))), "p.json").apply(other)
