@@ -15,7 +15,7 @@ from mlirstitch.mesh import Mesh
 from mlirstitch.passes.partitioning.conversion import Converter
 from mlirstitch.passes.partitioning.graph import GraphOp
 from mlirstitch.passes.partitioning.layout import Layout, replicated
-from mlirstitch.passes.partitioning.phases import FORWARD, phases_of
+from mlirstitch.passes.partitioning.phases import BACKWARD, FORWARD, OPTIMIZER, phases_of
 from mlirstitch.passes.partitioning.placement import At, PlacedGraph
 from mlirstitch.passes.partitioning.program import (
     COLLECTIVE,
@@ -71,7 +71,8 @@ class _Materializer:
         self.draft = _Draft()
         self.time = dict(placed.time_axes)
         self.constant = placed.graph.constant_ops()
-        self.forward = frozenset(phases_of(placed.graph).ops(FORWARD))
+        self.phases = phases_of(placed.graph)
+        self.forward = frozenset(self.phases.ops(FORWARD))
         self._held: dict[int, list[Held]] = {}
         self._delivered: dict[tuple[int, Mesh, Layout, bool], Held] = {}
         self._converters: dict[tuple[Mesh, Mesh], Converter] = {}
@@ -82,6 +83,7 @@ class _Materializer:
             self._op(op)
         returned = tuple(self._return(number) for number in range(len(self.graph.returned)))
         self._orders()
+        self._hold_updates_back()
         return DistributedProgram(self.placed, tuple(self.draft.buffers), tuple(self.draft.tasks), arguments, returned)
 
     # values at the edge of the function
@@ -318,6 +320,37 @@ class _Materializer:
             for number in then:
                 task = self.draft.tasks[number]
                 self.draft.tasks[number] = replace(task, after=(*task.after, barrier))
+
+    def _hold_updates_back(self) -> None:
+        """Parts of an update that need no gradient wait for the last of them all the same: made in idle time, they
+        would take memory while activations do."""
+        waiting = self._updates_without_gradient()
+        last: dict[Mesh, list[int]] = {}
+        end = tuple(size - 1 for size in self.time.values())
+        for op in self.phases.ops(BACKWARD):
+            for number in self.draft.of_op.get(op, ()):
+                task = self.draft.tasks[number]
+                if all(place == end[list(self.time).index(axis)] for axis, place in task.at):
+                    last.setdefault(task.mesh, []).append(number)
+        barriers = {mesh: self._task(ORDER, mesh, (), (), (), (0,), after=tuple(tasks)) for mesh, tasks in last.items()}
+        for op in waiting:
+            for number in self.draft.of_op.get(op, ()):
+                task = self.draft.tasks[number]
+                if task.mesh in barriers:
+                    self.draft.tasks[number] = replace(task, after=(*task.after, barriers[task.mesh]))
+
+    def _updates_without_gradient(self) -> list[int]:
+        """Ops of the optimizer that no backward op leads to and that a gradient does not need either, ascending."""
+        backward = frozenset(self.phases.ops(BACKWARD))
+        fed = {use.value for op in backward for use in self.graph.ops[op].results}
+        found: list[int] = []
+        for number in self.phases.ops(OPTIMIZER):
+            op = self.graph.ops[number]
+            if any(use.value in fed for use in op.inputs):
+                fed.update(use.value for use in op.results)
+            else:
+                found.append(number)
+        return found
 
     def _tasks_at(self, ops: Sequence[int], at: At) -> list[int]:
         wanted = dict(at)
