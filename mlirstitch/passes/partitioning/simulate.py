@@ -16,7 +16,9 @@ from mlirstitch.errors import PlanError
 from mlirstitch.mesh import Mesh
 from mlirstitch.passes.partitioning.program import COLLECTIVE, ORDER, TRANSFER, DistributedProgram, Task
 
-COMPUTING, COMMUNICATING = 0, 1
+COMPUTING, COMMUNICATING, NONE = 0, 1, 2
+_SHOWN = 4
+"""Tasks that a message names at each end of a chain."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,17 @@ def check_order(program: DistributedProgram) -> None:
     named = [program.tasks[first] for first, *_ in cycle if program.tasks[first].kind != ORDER]
     raise PlanError(
         "the orders of the plan contradict each other or the data: "
-        + " before ".join(program.name(task) for task in (*named, *named[:1])),
+        + " before ".join(_shortened([program.name(task) for task in (*named, *named[:1])])),
         hint="leave out one of these orders",
         source=next((program.placed.graph.ops[t.op].source for t in named if t.op >= 0), ""),
     )
+
+
+def _shortened(names: list[str]) -> list[str]:
+    """The ends of a long chain, and how many are left out between them."""
+    if len(names) <= 2 * _SHOWN:
+        return names
+    return [*names[:_SHOWN], f"{len(names) - 2 * _SHOWN} others", *names[-_SHOWN:]]
 
 
 def simulate(program: DistributedProgram) -> Timeline:
@@ -145,56 +154,73 @@ class _Run:
         self._before = program.predecessors()
         self._ready = [0.0] * count
 
-    def _task_cells(self, task: Task) -> tuple[int, ...]:
-        own = self._of_mesh[task.mesh]
-        if task.sender is None:
-            return own
-        return tuple(sorted({*own, *self._of_mesh[task.sender]}))
-
     def schedule(self) -> None:
-        """Start and end of every task."""
-        tasks = self.program.tasks
+        """Start and end of every task: always the one that can start first, of several the one of lowest priority."""
         waiting = [len(before) for before in self._before]
-        after: list[list[int]] = [[] for _ in tasks]
+        after: list[list[int]] = [[] for _ in self._before]
         for number, before in enumerate(self._before):
             for first in before:
                 after[first].append(number)
-        pool = [self._key(number) for number, count in enumerate(waiting) if not count]
-        heapq.heapify(pool)
-        while pool:
-            key = heapq.heappop(pool)
-            number = key[2]
-            if (now := self._key(number))[0] > key[0]:
-                heapq.heappush(pool, now)
+        queues = self._queues()
+        heads: list[tuple[tuple[float, tuple[int, ...], int], int, int]] = []
+
+        def refresh(queue: _Queue) -> None:
+            head = queue.head(self._free)
+            if head is not None:
+                heapq.heappush(heads, (head, queue.version, queue.number))
+
+        for number, count in enumerate(waiting):
+            if not count:
+                queues[number].add(0.0, self.program.tasks[number])
+        for queue in dict.fromkeys(queues):
+            refresh(queue)
+        by_number = {queue.number: queue for queue in queues}
+        while heads:
+            (start, _, number), version, place = heapq.heappop(heads)
+            queue = by_number[place]
+            if version != queue.version:
                 continue
-            self._run(number, key[0])
+            queue.take()
+            self._run(number, start, queue)
+            changed = dict.fromkeys(queue.rivals)
             for follower in after[number]:
                 self._ready[follower] = max(self._ready[follower], self.end[number])
                 waiting[follower] -= 1
                 if not waiting[follower]:
-                    heapq.heappush(pool, self._key(follower))
+                    queues[follower].add(self._ready[follower], self.program.tasks[follower])
+                    changed.setdefault(queues[follower])
+            for other in changed:
+                refresh(other)
 
-    def _key(self, number: int) -> tuple[float, tuple[int, ...], int]:
-        task = self.program.tasks[number]
-        earliest = self._ready[number]
-        if task.kind != ORDER:
-            stream = _stream(task)
-            earliest = max([earliest, *(self._free[cell][stream] for cell in self._task_cells(task))])
-        return (earliest, task.priority, number)
+    def _queues(self) -> list[_Queue]:
+        """The queue of every task: one for all tasks that need the same streams of the same cells."""
+        found: dict[tuple[Mesh, Mesh | None, int], _Queue] = {}
+        of_task: list[_Queue] = []
+        for task in self.program.tasks:
+            key = (task.mesh, task.sender, _stream(task))
+            if key not in found:
+                cells = {*self._of_mesh[task.mesh], *(self._of_mesh[task.sender] if task.sender is not None else ())}
+                found[key] = _Queue(len(found), tuple(sorted(cells)) if key[2] != NONE else (), key[2])
+            of_task.append(found[key])
+        for queue in found.values():
+            queue.rivals = tuple(
+                other
+                for other in found.values()
+                if other is queue or (other.stream == queue.stream and not set(other.cells).isdisjoint(queue.cells))
+            )
+        return of_task
 
-    def _run(self, number: int, start: float) -> None:
+    def _run(self, number: int, start: float, queue: _Queue) -> None:
         task = self.program.tasks[number]
         self.start[number], self.end[number] = start, start + task.seconds
         self.sequence.append(number)
-        if task.kind == ORDER:
-            return
-        stream = _stream(task)
-        for cell in self._task_cells(task):
-            self._free[cell][stream] = self.end[number]
-            if stream == COMPUTING:
+        for cell in queue.cells:
+            self._free[cell][queue.stream] = self.end[number]
+            if queue.stream == COMPUTING:
                 self.busy[cell] += task.seconds
-        for cell in self._of_mesh[task.sender or task.mesh]:
-            self.sent[cell] += task.link_bytes
+        if task.link_bytes:
+            for cell in self._of_mesh[task.sender or task.mesh]:
+                self.sent[cell] += task.link_bytes
 
     def memory(self) -> list[list[tuple[float, int]]]:
         """Per cell the live bytes after every change of them, in the order of the tasks.
@@ -243,4 +269,38 @@ class _Run:
 
 
 def _stream(task: Task) -> int:
-    return COMMUNICATING if task.kind in (COLLECTIVE, TRANSFER) else COMPUTING
+    return NONE if task.kind == ORDER else COMMUNICATING if task.kind in (COLLECTIVE, TRANSFER) else COMPUTING
+
+
+class _Queue:
+    """Tasks that are ready and need the same streams. Those that wait for the streams alone are ordered by priority,
+    the others by when they are ready; so a stream that gets busy changes one number, not the place of every task."""
+
+    def __init__(self, number: int, cells: tuple[int, ...], stream: int) -> None:
+        self.number, self.cells, self.stream = number, cells, stream
+        self.rivals: tuple[_Queue, ...] = ()
+        self.version = 0
+        self._due: list[tuple[tuple[int, ...], int]] = []
+        self._later: list[tuple[float, tuple[int, ...], int]] = []
+
+    def add(self, ready: float, task: Task) -> None:
+        """A task that may start at some second."""
+        heapq.heappush(self._later, (ready, task.priority, task.number))
+
+    def head(self, free: list[list[float]]) -> tuple[float, tuple[int, ...], int] | None:
+        """The task that starts next: its start, priority and number."""
+        self.version += 1
+        now = max((free[cell][self.stream] for cell in self.cells), default=0.0)
+        while self._later and self._later[0][0] <= now:
+            _, priority, number = heapq.heappop(self._later)
+            heapq.heappush(self._due, (priority, number))
+        if self._due:
+            return (now, *self._due[0])
+        return self._later[0] if self._later else None
+
+    def take(self) -> None:
+        """The head starts."""
+        if self._due:
+            heapq.heappop(self._due)
+        else:
+            heapq.heappop(self._later)
