@@ -59,10 +59,15 @@ def optimizer_of(case: TrainingCase, name: str) -> torch.optim.Optimizer:
     return torch.optim.SGD(case.model.parameters(), lr=1.0)
 
 
-@functools.cache
 def judged(name: str, optimizer: str = "sgd") -> Judged:
     """One of the cases."""
-    case = CASES[name]()
+    return _judged(CASES[name], optimizer)
+
+
+@functools.cache
+def _judged(build: Callable[[], TrainingCase], optimizer: str) -> Judged:
+    """Kept by what is built: a test may give a name of its own to a case."""
+    case = build()
     step = mlirstitch.import_step(
         case.model, case.loss, optimizer_of(case, optimizer), case.inputs, targets=case.targets
     )
