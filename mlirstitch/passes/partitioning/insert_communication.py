@@ -9,10 +9,7 @@ from mlir import ir
 from mlirstitch.dialects import plan_attributes
 from mlirstitch.options import option
 from mlirstitch.passes.base import Pass, register_pass
-from mlirstitch.passes.partitioning.device_programs import device_programs
-from mlirstitch.passes.partitioning.materialize import materialize
 from mlirstitch.passes.partitioning.plan_ir import planned_function, read_plan
-from mlirstitch.passes.partitioning.simulate import simulate
 from mlirstitch.target import Links, Target
 
 
@@ -32,6 +29,11 @@ class InsertCommunication(Pass):
     links: str = option("dgx-h100", "links between devices, for the model of the machine")
 
     def run(self, op: ir.Operation) -> None:
+        # Loaded when a plan is there: the search for layouts would lengthen the start of every mlirstitch-opt.
+        from mlirstitch.passes.partitioning.device_programs import device_programs
+        from mlirstitch.passes.partitioning.materialize import materialize
+        from mlirstitch.passes.partitioning.simulate import simulate
+
         placed = read_plan(op).place()
         function = planned_function(op)
         program = materialize(placed, Target.parse(self.target), Links.parse(self.links))

@@ -10,8 +10,6 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-import networkx as nx
-
 from mlirstitch.errors import PlanError
 from mlirstitch.mesh import Mesh
 from mlirstitch.passes.partitioning.program import COLLECTIVE, ORDER, TRANSFER, DistributedProgram, Task
@@ -75,6 +73,8 @@ def check_order(program: DistributedProgram) -> None:
     before = program.predecessors()
     if all(first < task for task, firsts in enumerate(before) for first in firsts):
         return
+    import networkx as nx  # here alone, and it takes longer to load than all of partitioning
+
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(before)))
     graph.add_edges_from((first, task) for task, firsts in enumerate(before) for first in firsts)
