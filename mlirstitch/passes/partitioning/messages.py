@@ -59,72 +59,69 @@ def pieces_of(
         time: sizes of the time axes.
         at: the place in time; axes of time that the step joins are not in it.
     """
-    moved = isinstance(step, Transfer) and step.kind == "move" and not step.receives
-    found = list((_twins if moved else _pieces)(step, shape, meshes, time, at))
+    found = list(_Pieces(step, shape, meshes, time, dict(at)).all())
     return sorted(found, key=lambda piece: (piece.source.device, piece.receiver.device))
 
 
-def _twins(
-    step: Exchange | Transfer,
-    shape: tuple[int, ...],
-    meshes: tuple[Mesh, Mesh],
-    time: Mapping[str, int],
-    at: At,
-) -> Iterator[Piece]:
-    """Every device sends all it has to the one at the same place of the other mesh."""
-    for place in coordinates(meshes[1].names, meshes[1].sizes):
-        where = {**place, **dict(at)}
-        box = step.after.box(shape, where, {**meshes[1].sizes, **time})
-        yield _piece(step, shape, meshes, time, (where, where), (0, box), ())
+@dataclass(frozen=True)
+class _Pieces:
+    """The arguments of :func:`pieces_of`."""
 
+    step: Exchange | Transfer
+    shape: tuple[int, ...]
+    meshes: tuple[Mesh, Mesh]
+    time: Mapping[str, int]
+    at: Mapping[str, int]
 
-def _pieces(
-    step: Exchange | Transfer,
-    shape: tuple[int, ...],
-    meshes: tuple[Mesh, Mesh],
-    time: Mapping[str, int],
-    at: At,
-) -> Iterator[Piece]:
-    source_axes = step.axes if isinstance(step, Exchange) else step.source_axes
-    wanted_axes = step.axes if isinstance(step, Exchange) else step.wanted_axes
-    aligned = step.aligned if isinstance(step, Exchange) else ()
-    fixed = dict(at)
-    others = tuple(axis for axis in meshes[1].names if axis not in wanted_axes)
-    for rest in coordinates(others, meshes[1].sizes):
-        for receive in step.receives:
-            target = {**rest, **fixed, **dict(zip(wanted_axes, receive.coordinate, strict=True))}
-            if any(target[axis] != place for axis, place in fixed.items()):
-                continue
-            for number, fragment in enumerate(receive.fragments):
-                for coordinate in fragment.sources:
-                    origin = {**rest, **fixed, **dict(zip(source_axes, coordinate, strict=True))}
-                    yield _piece(step, shape, meshes, time, (origin, target), (number, fragment.box), aligned)
+    def all(self) -> Iterator[Piece]:
+        """Every piece, receiver by receiver."""
+        step = self.step
+        if isinstance(step, Exchange):
+            return self._received(step.axes, step.axes, step.aligned)
+        if step.kind == "move" and not step.receives:
+            return self._twins()
+        return self._received(step.source_axes, step.wanted_axes, ())
 
+    def _twins(self) -> Iterator[Piece]:
+        """Every device sends all it has to the one at the same place of the other mesh."""
+        target = self.meshes[1]
+        for place in coordinates(target.names, target.sizes):
+            where = {**place, **self.at}
+            box = self.step.after.box(self.shape, where, {**target.sizes, **self.time})
+            yield self._piece((where, where), 0, box, ())
 
-def _piece(
-    step: Exchange | Transfer,
-    shape: tuple[int, ...],
-    meshes: tuple[Mesh, Mesh],
-    time: Mapping[str, int],
-    ends: tuple[Mapping[str, int], Mapping[str, int]],
-    fragment: tuple[int, Box],
-    aligned: Sequence[int],
-) -> Piece:
-    origin, target = ends
-    have = step.before.box(shape, origin, {**meshes[0].sizes, **time})
-    want = step.after.box(shape, target, {**meshes[1].sizes, **time})
-    places = [
-        Place(mesh.device(end), tuple((axis, end[axis]) for axis in time if axis in layout.axes))
-        for mesh, end, layout in zip(meshes, ends, (step.before, step.after), strict=True)
-    ]
-    whole = tuple((0, extent) for extent in shape_of(have))
-    return Piece(
-        places[0],
-        places[1],
-        fragment[0],
-        tuple(whole[d] if d in aligned else _from(r, have[d][0]) for d, r in enumerate(fragment[1])),
-        tuple(whole[d] if d in aligned else _from(r, want[d][0]) for d, r in enumerate(fragment[1])),
-    )
+    def _received(
+        self, source_axes: Sequence[str], wanted_axes: Sequence[str], aligned: Sequence[int]
+    ) -> Iterator[Piece]:
+        others = tuple(axis for axis in self.meshes[1].names if axis not in wanted_axes)
+        for rest in coordinates(others, self.meshes[1].sizes):
+            for receive in self.step.receives:
+                target = {**rest, **self.at, **dict(zip(wanted_axes, receive.coordinate, strict=True))}
+                if any(target[axis] != place for axis, place in self.at.items()):
+                    continue
+                for number, fragment in enumerate(receive.fragments):
+                    for coordinate in fragment.sources:
+                        origin = {**rest, **self.at, **dict(zip(source_axes, coordinate, strict=True))}
+                        yield self._piece((origin, target), number, fragment.box, aligned)
+
+    def _piece(
+        self, ends: tuple[Mapping[str, int], Mapping[str, int]], fragment: int, box: Box, aligned: Sequence[int]
+    ) -> Piece:
+        layouts = (self.step.before, self.step.after)
+        have, want = (
+            layout.box(self.shape, end, {**mesh.sizes, **self.time})
+            for layout, end, mesh in zip(layouts, ends, self.meshes, strict=True)
+        )
+        source, receiver = (
+            Place(mesh.device(end), tuple((axis, end[axis]) for axis in self.time if axis in layout.axes))
+            for mesh, end, layout in zip(self.meshes, ends, layouts, strict=True)
+        )
+        whole = tuple((0, extent) for extent in shape_of(have))
+
+        def inside(of: Box) -> Box:
+            return tuple(whole[d] if d in aligned else _from(r, of[d][0]) for d, r in enumerate(box))
+
+        return Piece(source, receiver, fragment, inside(have), inside(want))
 
 
 def _from(range_: tuple[int, int], start: int) -> tuple[int, int]:
